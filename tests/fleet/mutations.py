@@ -22,13 +22,12 @@ from elasticdl.controller.core import (
     Policy,
     Role,
     View,
-    admission,
-    givers,
     queues,
     rooms,
-    sharing,
 )
 from elasticdl.controller.core.plan import Plan
+from elasticdl.controller.core.reversible import Reversible
+from elasticdl.controller.core.stages import admission, givers, sharing
 
 SEARCHED = 400
 stages = import_module("elasticdl.controller.core.decide")
@@ -83,7 +82,7 @@ def orders_are_forgotten() -> Iterator[None]:
 
 @mutation("What can't be done as a whole is undone.")
 def nothing_is_undone() -> Iterator[None]:
-    with replaced(Plan, "undo", _nothing):
+    with replaced(Reversible, "undo", _nothing):
         yield
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from elasticdl.controller.core.placement import ANYWHERE, Constraint, Taint
 from elasticdl.controller.core.queues import Budget, Queue
@@ -60,9 +61,8 @@ class Pod:
     """Of a service. Pods of jobs have those of their groups."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """A pod to start on a node, as soon as the node has the room."""
+class Start(NamedTuple):
+    """A pod of a job to start on a node, as soon as the node has the room; plans keep it as long as the pod stays."""
 
     pod: str
     job: str

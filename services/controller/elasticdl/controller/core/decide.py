@@ -6,14 +6,15 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Generic, TypeVar
 
-from elasticdl.controller.core.admission import admit, is_whole, make_room, reclaim, return_stuck
 from elasticdl.controller.core.cluster import Cluster, Role, Start
-from elasticdl.controller.core.givers import Givers
 from elasticdl.controller.core.job import Job
-from elasticdl.controller.core.moves import move_ps
 from elasticdl.controller.core.plan import ROLES, Plan
 from elasticdl.controller.core.policy import Policy
-from elasticdl.controller.core.sharing import Place, fill, rank_of, scale_ps
+from elasticdl.controller.core.stages.admission import admit, is_whole, make_room, reclaim, return_stuck
+from elasticdl.controller.core.stages.givers import Givers
+from elasticdl.controller.core.stages.levels import Key, Levels, Place, Turns
+from elasticdl.controller.core.stages.moves import move_ps
+from elasticdl.controller.core.stages.sharing import fill, scale_ps
 from elasticdl.controller.core.targets import JobTarget, Targets, pods_text
 from elasticdl.controller.core.view import Changes, View
 
@@ -61,9 +62,9 @@ class Planner:
         self._last: dict[str, JobTarget] = {}
         self._ordered: set[str] = set()
         """Jobs whose last target has orders."""
-        self._ranked = _Ordered[Place]()
+        self._levels = Levels()
         """Running jobs by their shares, but for those that take no more workers."""
-        self._resting: dict[str, Place] = {}
+        self._resting: dict[str, tuple[Key, Place]] = {}
         """Those that take no more."""
         self._resized = 0
         self._givers: Givers | None = None
@@ -128,7 +129,7 @@ class Planner:
         self._look(plan)
         givers = self._givers = self._givers or Givers(plan)
         givers.begin(unsure["share"], stuck)
-        fill(plan, self._rank(plan, stuck), self._resting, givers, now_s, policy, reasons)
+        fill(plan, self._turns(plan, stuck), self._resting, givers, now_s, policy, reasons)
         return left | self._reclaim(plan, reasons, stuck)  # Others have grown within their quotas meanwhile.
 
     def _in_order(self, plan: Plan, names: Iterable[str]) -> list[Job]:
@@ -142,16 +143,22 @@ class Planner:
             return set()
         return reclaim(plan, self._in_order(plan, self._order.of.keys() - stuck), reasons)
 
-    def _rank(self, plan: Plan, stuck: Set[str]) -> Sequence[Place]:
-        """The running jobs that may take a worker, by share."""
-        changed, waits, ranks, resting = self._unsure["share"], plan.waits, self._order.of, self._resting
+    def _turns(self, plan: Plan, stuck: Set[str]) -> Turns:
+        """The running jobs that may take a worker."""
+        changed, waits, ranks, levels, resting = (
+            self._unsure["share"],
+            plan.waits,
+            self._order.of,
+            self._levels,
+            self._resting,
+        )
         if plan.quotas.queues or self._resized != plan.resized:
-            changed |= {*ranks, *self._ranked.of}
+            changed |= {*ranks, *levels.of}
             waits.rested.update(waits.stops)
             resting.clear()
         self._resized = plan.resized
-        places: dict[str, Place | None] = {
-            name: (rank_of(plan, job), ranks[name], job)
+        places: dict[str, tuple[Key, Place] | None] = {
+            name: (levels.key_of(plan, job, self._policy), (ranks[name], job))
             if (job := plan.jobs.get(name)) and name in ranks and plan.admitted(name)
             else None
             for name in changed
@@ -159,13 +166,12 @@ class Planner:
         for name in changed:
             resting.pop(name, None)
         for name in waits.rested:
-            if name in waits.stops and (place := places.get(name) or self._ranked.of.get(name)):
+            if name in waits.stops and (place := places.get(name) or levels.of.get(name)):
                 resting[name], places[name] = place, None
         waits.rested.clear()
-        self._ranked.update(places)
+        levels.update(places)
         changed.clear()
-        ranked = self._ranked.items
-        return [place for place in ranked if place[2].name not in stuck] if stuck else ranked
+        return Turns(levels, stuck)
 
     def _look(self, plan: Plan) -> None:
         """Note which jobs have changed since the last look."""
@@ -193,8 +199,8 @@ class Planner:
     def _targets(self, plan: Plan, reasons: Mapping[str, str]) -> Targets:
         starts: dict[str, list[Start]] = {}
         drains: dict[str, list[str]] = {}
-        for pod, job, role, node in plan.starts.values():
-            starts.setdefault(job, []).append(Start(pod=pod, job=job, role=role, node=node))
+        for start in plan.starts.values():
+            starts.setdefault(start.job, []).append(start)
         for pod, owner in plan.drains.items():
             drains.setdefault(owner, []).append(pod)
         last, found = self._last, []

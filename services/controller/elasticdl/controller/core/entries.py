@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from elasticdl.controller.core.cluster import Phase, Pod, Role
+from elasticdl.controller.core.cluster import Phase, Pod, Role, Start
 from elasticdl.controller.core.resources import Amounts, Units
 from elasticdl.controller.core.view import View
-
-
-class Member(NamedTuple):
-    """A pod of a job that stays, or that this decision starts."""
-
-    pod: str
-    job: str
-    role: Role
-    node: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +27,7 @@ class Other:
     request: Amounts
 
 
-Entry = Member | Leaving | Other
+Entry = Start | Leaving | Other
 """What a pod is for the plan."""
 
 
@@ -58,12 +48,12 @@ def entry_of(name: str, view: View, jobs: Container[str], nodes: Container[str],
         start = view.starts.get(name)
         if start is None or is_gone or start.job not in jobs or start.node not in nodes:
             return None
-        return Member(name, start.job, start.role, start.node)
-    node, phase = pod.node if pod.node in nodes else "", pod.phase
-    if pod.role and pod.job in jobs:
+        return start
+    node, phase, role = pod.node if pod.node in nodes else "", pod.phase, pod.role
+    if role and pod.job in jobs:
         if is_gone or phase is Phase.LEAVING:
-            return Leaving(pod.job, pod.role, node)
-        return Member(name, pod.job, pod.role, node) if node else None
+            return Leaving(pod.job, role, node)
+        return Start(name, pod.job, role, node) if node else None
     if node and phase is not Phase.LEAVING:
         return Other(node, units.amounts(pod.request))
     return None

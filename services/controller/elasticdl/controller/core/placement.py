@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 NODE_NAME = "metadata.name"
 """Key of a requirement for the name of the node."""
@@ -69,8 +70,7 @@ class Requirement:
         return difference > 0 if self.operator == "Gt" else difference < 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Constraint:
+class Constraint(NamedTuple):
     """What a pod demands of its node.
 
     Attributes:
@@ -79,13 +79,11 @@ class Constraint:
         tolerations: for taints of the node.
     """
 
+    # A tuple, because searches are found by it: it is hashed and compared in C.
+
     selector: tuple[tuple[str, str], ...] = ()
     terms: tuple[tuple[Requirement, ...], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
-
-    def __hash__(self) -> int:
-        """Cheap: searches ask for it each time, and few constraints differ in nothing but the rest."""
-        return hash(self.selector)
 
     def allows(self, name: str, labels: Mapping[str, str], taints: tuple[Taint, ...]) -> bool:
         """Whether a node with these labels and taints may run the pod."""

@@ -7,31 +7,31 @@ pod. Every change within a decision can be undone, so that a gang is placed as a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from elasticdl.controller.core.cluster import Node, Phase, Pod, Role
-from elasticdl.controller.core.entries import Entry, Leaving, Member, Other, entry_of, is_waiting, job_of
+from elasticdl.controller.core.cluster import Node, Phase, Pod, Role, Start
+from elasticdl.controller.core.entries import Entry, Leaving, Other, entry_of, is_waiting, job_of
 from elasticdl.controller.core.job import Job
+from elasticdl.controller.core.names import Names
 from elasticdl.controller.core.placement import Constraint
 from elasticdl.controller.core.queues import Quotas
 from elasticdl.controller.core.resources import Amounts, Resources, Units, add, share, subtract
+from elasticdl.controller.core.reversible import Reversible
 from elasticdl.controller.core.rooms import Holds, Rooms
 from elasticdl.controller.core.usual import Usual
 from elasticdl.controller.core.view import Changes, View
 from elasticdl.controller.core.waits import Waits
 
 ROLES = tuple(Role)
-_INFIXES = {role: f"-{role.value}-" for role in ROLES}
-"""Between the job and the number in the name of a pod."""
-
 _MEMO_MAX = 200_000
 """Most shares that are remembered."""
 
 
-class Plan:
+class Plan(Reversible):
     """Pods per job and room per node, as decisions want them."""
 
     def __init__(self, view: View) -> None:
+        super().__init__()
         self.view = view
         self.jobs: dict[str, Job] = {}
         self.nodes = dict(sorted(view.nodes.items()))
@@ -39,21 +39,21 @@ class Plan:
         self._pods = Usual()
         self.requests: dict[str, dict[Role, Amounts]] = {}
         self.taken: dict[str, Amounts] = {}
-        self.members: dict[str, dict[Role, dict[str, Member]]] = {}
-        self.workers_on: dict[str, dict[str, Member]] = {node: {} for node in self.nodes}
-        self.ps_on: dict[str, dict[str, Member]] = {node: {} for node in self.nodes}
+        self.members: dict[str, dict[Role, dict[str, Start]]] = {}
+        self.workers_on: dict[str, dict[str, Start]] = {node: {} for node in self.nodes}
+        self.ps_on: dict[str, dict[str, Start]] = {node: {} for node in self.nodes}
         self.movable: dict[tuple[Amounts, Constraint], dict[str, set[str]]] = {}
         """What ps demand -> jobs with ps that cost a place for a worker -> their nodes, as ``moves`` has seen them."""
         self.costly_on: dict[str, set[tuple[tuple[Amounts, Constraint], str]]] = {}
         """The same by node."""
-        self.starts: dict[str, Member] = {}
+        self.starts: dict[str, Start] = {}
         self.drains: dict[str, str] = {}
         """Pod -> job."""
         self.leaving: Counter[tuple[str, Role]] = Counter()
         """Pods that are about to leave since an earlier decision."""
-        self.waiting: dict[str, dict[str, Member]] = {}
+        self.waiting: dict[str, dict[str, Start]] = {}
         """Node -> members that it does not hold yet."""
-        self.stuck: dict[str, Member] = {}
+        self.stuck: dict[str, Start] = {}
         self.pending: dict[str, Pod] = {}
         """Pods of others without a node."""
         self.with_surplus: set[str] = set()
@@ -62,20 +62,18 @@ class Plan:
         """Priority and queue -> jobs."""
         self.touched: set[str] = set()
         """Jobs of which something has changed since the last look."""
+        self.shrunk: set[str] = set()
+        """Jobs that may have lost a pod since ``sharing`` has looked last."""
         self.waits = Waits()
-        self.version = self.opened = self._versions = 0
-        """The same number: the same plan, but for what is undone again; ``opened``: and for workers that started."""
         self.resized = 0
-        """The same number: all shares are of the same cluster."""
+        """The same number: shares are of the same cluster, and limits those of the same queues and budgets."""
         self._entries: dict[str, Entry] = {}
         self._reserved: list[tuple[str, Amounts]] = []
-        self._shares: dict[str, dict[int, float]] = {}
         self._dominants: dict[Amounts, float] = {}
         """What jobs take, together -> its share; many jobs take the same."""
-        self._next: dict[tuple[str, Role], int] = {}
+        self._names = Names(view)
         self._least: dict[str, int] = {}
         """Job -> workers without which it is not admitted."""
-        self._undo: list[tuple[int, int, Callable[..., None], tuple[Hashable, ...]]] = []
         self.quotas = Quotas((), ())
         for job in view.jobs.values():
             self._add_job(job)
@@ -89,40 +87,48 @@ class Plan:
         self._count_quotas()
 
     def _begin(self, names: Iterable[str]) -> None:
-        """Add all pods, as ``_reconcile`` would one by one."""
+        """Add all pods, as ``_reconcile`` would one by one: they take room once for each node."""
         used: dict[str, Amounts] = {}
         of_others: dict[str, Amounts] = {}
         """What pods that are no workers take of it."""
-        pods_on, zero = {Role.WORKER: self.workers_on, Role.PS: self.ps_on}, self.units.zero
+        entries, requests, zero = self._entries, self.requests, self.units.zero
         for name in names:
-            entry, role = self._entry(name), None
-            if isinstance(entry, Member):
-                member, role = entry, entry.role
-                self._entries[name] = member
-                self._look_at(member)
-                self.members[member.job][role][name] = member
-                if role in pods_on:
-                    pods_on[role][member.node][name] = member
-                if role is not Role.WORKER:
-                    self._holds.stay(member.job, 1)
-                node, request = member.node, self.request(member)
+            entry = self._entry(name)
+            if isinstance(entry, Start):
+                entries[name] = entry
+                self._enter(entry)
+                node, is_worker, request = entry.node, entry.role is Role.WORKER, requests[entry.job][entry.role]
             elif isinstance(entry, Other):
-                self._entries[name] = entry
-                node, request = entry.node, entry.request
+                entries[name] = entry
+                node, is_worker, request = entry.node, False, entry.request
             else:
                 if entry is not None:
                     self._assert(name, entry)
                 continue
-            for amounts in (used,) if role is Role.WORKER else (used, of_others):
-                amounts[node] = add(amounts.get(node, zero), request)
+            used[node] = add(used.get(node, zero), request)
+            if not is_worker:
+                of_others[node] = add(of_others.get(node, zero), request)
         for job, members in self.members.items():
             for role, pods in members.items():
-                self.taken[job] = add(self.taken[job], self.requests[job][role], len(pods))
+                self.taken[job] = add(self.taken[job], requests[job][role], len(pods))
             self._count_surplus(job)
-        for node, request in used.items():
-            self.rooms.take_for_worker(node, request)
-        for node, request in of_others.items():
-            self.rooms.lose(node, request)
+        for node, amounts in used.items():
+            self.rooms.take_for_worker(node, amounts)
+        for node, amounts in of_others.items():
+            self.rooms.lose(node, amounts)
+
+    def _enter(self, member: Start) -> None:
+        """A member of the beginning; the rooms learn of it later."""
+        name, job, role, node = member
+        self.members[job][role][name] = member
+        if (pod := self.view.pods.get(name)) is None or pod.phase is not Phase.RUNNING:
+            self._look_at(member)
+        if role is Role.WORKER:
+            self.workers_on[node][name] = member
+            return
+        self._holds.stay(job, 1)
+        if role is Role.PS:
+            self.ps_on[node][name] = member
 
     # --- what has changed ---------------------------------------------------------------------------------------------
 
@@ -164,6 +170,8 @@ class Plan:
             self._usual, self._known = usual, known
             self.rooms.index(usual, known)
         self._reconcile(names)
+        if changes.queues is not None or changes.budgets is not None:
+            self.resized += 1
         if changes.queues is not None or changes.budgets is not None or self.quotas.is_limiting:
             self._count_quotas()
         self.rooms.settle()
@@ -186,9 +194,7 @@ class Plan:
                 self.workers_on[name], self.ps_on[name] = {}, {}
         self.rooms.resize()
         # Shares are of the whole cluster.
-        self._shares.clear()
         self._dominants.clear()
-        self.waits.trials.clear()
         self.resized += 1
         return pods
 
@@ -202,17 +208,16 @@ class Plan:
             self.waiting.setdefault(member.node, {})[pod] = member
         for pod in self.drains:
             entry = self._entries[pod]
-            assert isinstance(entry, Member)
+            assert isinstance(entry, Start)
             self._forget(entry)
             self._entries[pod] = Leaving(entry.job, entry.role, entry.node)
             self.leaving[entry.job, entry.role] += 1
             self._touch(entry.job)
         self.starts, self.drains = {}, {}
-        self.waits.trim()
         if len(self._dominants) > _MEMO_MAX:
             self._dominants.clear()
         self._undo.clear()
-        self._next.clear()
+        self._names.clear()
 
     def _reconcile(self, names: Iterable[str]) -> None:
         for name in names:
@@ -221,7 +226,7 @@ class Plan:
                 self._retract(name)
                 if entry is not None:
                     self._assert(name, entry)
-            elif isinstance(entry, Member):
+            elif isinstance(entry, Start):
                 self._look_at(entry)
 
     def _entry(self, name: str) -> Entry | None:
@@ -230,7 +235,7 @@ class Plan:
     def _assert(self, name: str, entry: Entry) -> None:
         self._entries[name] = entry
         match entry:
-            case Member():
+            case Start():
                 self._put(entry)
                 self._look_at(entry)
             case Leaving(job=job, role=role, node=node):
@@ -243,7 +248,7 @@ class Plan:
 
     def _retract(self, name: str) -> None:
         match entry := self._entries.pop(name, None):
-            case Member():
+            case Start():
                 self._take(entry)
                 self._forget(entry)
             case Leaving(job=job, role=role, node=node):
@@ -254,7 +259,7 @@ class Plan:
             case Other(node=node, request=request):
                 self.rooms.give(node, request)
 
-    def _look_at(self, member: Member) -> None:
+    def _look_at(self, member: Start) -> None:
         """Whether a pod that stays waits for its node, or can't start."""
         name, pod = member.pod, self.view.pods.get(member.pod)
         waits, is_stuck = is_waiting(pod), pod is not None and pod.phase is Phase.STUCK
@@ -267,7 +272,7 @@ class Plan:
             self.stuck[name] = member
         self._touch(member.job)
 
-    def _forget(self, member: Member) -> None:
+    def _forget(self, member: Start) -> None:
         self.stuck.pop(member.pod, None)
         waiting = self.waiting.get(member.node, {})
         if waiting.pop(member.pod, None) and not waiting:
@@ -343,21 +348,17 @@ class Plan:
 
     def share(self, job: str, workers: int = 0) -> float:
         """Dominant share by weight, with this many workers more."""
-        known = self._shares.setdefault(job, {})
-        if (found := known.get(workers)) is not None:
-            return found
         taken = self.taken[job]
         if workers:
             taken = add(taken, self.requests[job][Role.WORKER], workers)
-        known[workers] = found = self._share(job, taken)
-        return found
+        return self._share(job, taken)
 
     def _share(self, job: str, taken: Amounts) -> float:
         if (found := self._dominants.get(taken)) is None:
             found = self._dominants[taken] = share(taken, self.rooms.total)
         return found / self.jobs[job].weight
 
-    def request(self, member: Member) -> Amounts:
+    def request(self, member: Start) -> Amounts:
         """What a member takes."""
         return self.requests[member.job][member.role]
 
@@ -368,43 +369,57 @@ class Plan:
         found = (self._entries.get(pod) for pod in self.view.pods_of.get(job, ()))
         return any(isinstance(each, Leaving) and (each.role, each.node) == (role, node) for each in found)
 
-    def newest(self, job: str) -> list[Member]:
+    def newest(self, job: str) -> list[Start]:
         """The workers of a job, those with the highest numbers first."""
         return sorted(self.members[job][Role.WORKER].values(), key=lambda each: (len(each.pod), each.pod), reverse=True)
 
-    def by_name(self, job: str, role: Role) -> list[Member]:
+    def by_name(self, job: str, role: Role) -> list[Start]:
         """The pods of a job by their names."""
         return sorted(self.members[job][role].values(), key=lambda each: each.pod)
 
     # --- changes of a decision ----------------------------------------------------------------------------------------
 
-    def start(self, job: str, role: Role, node: str) -> Member:
+    def start(self, job: str, role: Role, node: str) -> Start:
         """Start a pod of a job on a node."""
-        number, prefix = self._next.get((job, role), 0), job + _INFIXES[role]
-        starts, view = self.starts, self.view
-        pod = f"{prefix}{number}"
-        # A pod that was ordered and has to leave again may still come, and leaves later.
-        while pod in view.pods or pod in starts or pod in view.starts or pod in view.drains:
-            number += 1
-            pod = f"{prefix}{number}"
-        self._next[job, role] = number + 1
-        member, opened = Member(pod, job, role, node), self.opened
-        self._note(self._undo_start, member)
-        if role is Role.WORKER:
-            self.opened = opened
+        member = Start(self._names.new(job, role, self.starts), job, role, node)
+        self._note(self._undo_start, member, opens=role is not Role.WORKER)
         self._put(member)
-        starts[pod] = member
+        self.starts[member.pod] = member
         return member
 
-    def _undo_start(self, member: Member) -> None:
+    def _undo_start(self, member: Start) -> None:
         del self.starts[member.pod]
-        self._next[member.job, member.role] = 0
+        self._names.free(member.job, member.role)
         self._take(member)
 
-    def drain(self, member: Member) -> None:
+    def start_workers(self, jobs: Sequence[str]) -> int:
+        """Start a worker for each of these jobs, which are alike, while nodes have free room; returns how many."""
+        first, role = jobs[0], Role.WORKER
+        request, members, workers_on, starts = self.requests[first][role], self.members, self.workers_on, self.starts
+        nodes = self.rooms.take_best(request, self.jobs[first].worker.constraint, len(jobs))
+        if not nodes:
+            return 0
+        started, new_name = list[Start](), self._names.new
+        self._note(self._undo_workers, started, opens=False)
+        for job, node in zip(jobs, nodes, strict=False):
+            pod = new_name(job, role, starts)
+            member = members[job][role][pod] = workers_on[node][pod] = starts[pod] = Start(pod, job, role, node)
+            started.append(member)
+        jobs = jobs[: len(nodes)]
+        self.taken.update(dict.fromkeys(jobs, add(self.taken[first], request)))
+        self.touched.update(jobs)
+        if self.surplus(first):
+            self.with_surplus.update(jobs)
+        return len(jobs)
+
+    def _undo_workers(self, started: list[Start]) -> None:
+        for member in reversed(started):
+            self._undo_start(member)
+
+    def drain(self, member: Start) -> None:
         """Let a pod go; a start of this decision is taken back."""
         if self.starts.pop(member.pod, None) is not None:
-            self._next[member.job, member.role] = 0
+            self._names.free(member.job, member.role)
             self._note(self._undo_end, member)
         else:
             self.drains[member.pod] = member.job
@@ -413,11 +428,11 @@ class Plan:
             self._note(self._undo_drain, member)
         self._take(member)
 
-    def _undo_end(self, member: Member) -> None:
+    def _undo_end(self, member: Start) -> None:
         self.starts[member.pod] = member
         self._put(member)
 
-    def _undo_drain(self, member: Member) -> None:
+    def _undo_drain(self, member: Start) -> None:
         del self.drains[member.pod]
         if member.role is Role.PS:
             self._holds.leave(member.job, member.node, self.request(member), -1)
@@ -433,25 +448,7 @@ class Plan:
         self._reserved.remove((node, request))
         self.rooms.give(node, request)
 
-    def mark(self) -> int:
-        """A point to return to."""
-        return len(self._undo)
-
-    def undo(self, mark: int) -> None:
-        """Return to a mark."""
-        while len(self._undo) > mark:
-            version, opened, undo, arguments = self._undo.pop()
-            undo(*arguments)
-            self.version, self.opened = version, opened
-
-    def _note(self, undo: Callable[..., None], *arguments: Hashable) -> None:
-        """A change begins."""
-        self._undo.append((self.version, self.opened, undo, arguments))
-        self._versions = self.version = self._versions + 1
-        self.opened = self._versions
-
     def _touch(self, job: str) -> None:
-        self._shares.pop(job, None)
         self.waits.drop(job)
         self.touched.add(job)
 
@@ -461,7 +458,7 @@ class Plan:
         else:
             self.with_surplus.discard(job)
 
-    def _put(self, member: Member) -> None:
+    def _put(self, member: Start) -> None:
         pod, name, role, node = member
         request, members = self.requests[name][role], self.members[name][role]
         members[pod] = member
@@ -480,9 +477,10 @@ class Plan:
             self.rooms.take(node, request)
             self._holds.stay(name, 1)
 
-    def _take(self, member: Member) -> None:
+    def _take(self, member: Start) -> None:
         name, role = member.job, member.role
         request = self.requests[name][role]
+        self.shrunk.add(name)
         del self.members[name][role][member.pod]
         self.taken[name] = subtract(self.taken[name], request)
         self._touch(name)

@@ -35,10 +35,14 @@ class Policy:
             return False
         return job.refused_s is None or now_s - job.refused_s >= self.refusal_pause_s
 
+    def left_s(self, job: Job) -> float:
+        """For how long a worker that is ordered now trains, as far as that counts."""
+        return min(self.horizon_s, math.inf if job.remaining_s is None else job.remaining_s) - self.start_s
+
     def worth(self, job: Job, workers: int) -> bool:
         """Whether one more worker adds something, and wins back the pause of its arrival."""
         gain = job.curve.gain(workers)
-        left_s = min(self.horizon_s, math.inf if job.remaining_s is None else job.remaining_s) - self.start_s
+        left_s = self.left_s(job)
         lost = job.pause_s and job.pause_s * job.curve.speed(workers) / max(job.curve.speed(1), 1e-9)
         return gain >= self.gain_min and left_s > 0 and gain * left_s > lost
 

@@ -19,15 +19,17 @@ _IDLE_MAX = 8
 _EXACT_NODES = 1_000
 _SCALE_BITS = 6
 """Waste is a share of the cluster's size. That of a cluster with more nodes is rounded to this many bits."""
+_INSERTED_MAX = 8
+"""Most bases that are entered one by one; a list with more new ones is sorted."""
 _MEMO_MAX = 200_000
 """Most rooms whose costs are remembered."""
 
 
 @dataclass(slots=True)
 class _Ranking:
-    """Bases by what several pods of a shape would cost there: the bound, a number, the base."""
+    """Bases by what several pods of a shape would cost there: the least (lost, waste), a number, the base."""
 
-    entries: list[tuple[tuple[float, float], int, Base]]
+    entries: list[tuple[float, float, int, Base]]
     seen: int
     idle: int = 0
 
@@ -79,7 +81,14 @@ class Rooms:
 
     def _begin_searches(self) -> None:
         self._scale = self._size()
+        self._limits = [
+            (number, amount, whole)
+            for number, (amount, whole) in enumerate(zip(self.worker, self._scale, strict=True))
+            if whole > 0
+        ]
+        """Resources by number, what a usual worker takes, and the cluster's size."""
         self._fills: dict[tuple[Amounts, Amounts], list[Fill]] = {}
+        self._places: dict[Amounts, int] = {}
         self._wastes: dict[Amounts, float] = {}
         self._rests: dict[Amounts, float] = {}
         self._searches: dict[tuple[Amounts, Constraint, bool], Search] = {}
@@ -159,12 +168,12 @@ class Rooms:
             if ranking.idle > _IDLE_MAX:
                 del self._rankings[wish]
             else:
-                ranking.entries = [entry for entry in ranking.entries if entry[2].nodes]
+                ranking.entries = [entry for entry in ranking.entries if entry[3].nodes]
                 self._add(ranking, self._new[ranking.seen :], *wish)
                 ranking.seen = 0
         self._grown.clear()
         self._new.clear()
-        for memo in (self._fills, self._wastes, self._rests):
+        for memo in (self._fills, self._places, self._wastes, self._rests):
             if len(memo) > _MEMO_MAX:
                 memo.clear()
 
@@ -186,9 +195,9 @@ class Rooms:
         self.give_from_worker(node, request)
         self._changed(node)
 
-    def take_for_worker(self, node: str, request: Amounts) -> None:
-        """A worker takes room."""
-        self.free[node] = free = subtract(self.free[node], request)
+    def take_for_worker(self, node: str, request: Amounts, workers: int = 1) -> None:
+        """Workers take room."""
+        self.free[node] = free = add(self.free[node], request, -workers)
         if min(free, default=0) < 0:
             self.overbooked.add(node)
 
@@ -265,15 +274,20 @@ class Rooms:
     def fills(self, potential: Amounts, request: Amounts, most: int) -> list[Fill]:
         """1, 2 and more equal pods on a node with this room without workers, as far as they fit."""
         found = self._fills.setdefault((potential, request), [])
-        most = min(most, count(request, potential))
         if len(found) < most:
-            before = count(self.worker, potential)
+            most = min(most, count(request, potential))
             for pods in range(len(found) + 1, most + 1):
                 needed = request if pods == 1 else add(self._units.zero, request, pods)
                 after = subtract(potential, needed)
-                lost = (before - count(self.worker, after)) / pods
+                lost = (self.places(potential) - self.places(after)) / pods
                 found.append(Fill(pods, lost, self._waste(after), needed))
         return found[:most]
+
+    def places(self, room: Amounts) -> int:
+        """How many usual workers a room holds."""
+        if (found := self._places.get(room)) is None:
+            found = self._places[room] = count(self.worker, room)
+        return found
 
     def _waste(self, room: Amounts) -> float:
         """What stays empty in a room that workers and ps fill as well as they can, as a share of the cluster."""
@@ -288,18 +302,25 @@ class Rooms:
     def _rest(self, room: Amounts) -> float:
         """What stays empty in a room that workers fill as well as they can, as a share of the cluster."""
         if (found := self._rests.get(room)) is None:
-            needed = zip(room, self.worker, strict=True)
-            workers = max(0, min([have // amount for have, amount in needed if amount > 0], default=0))
-            rest = [
-                (have - workers * amount) / whole
-                for have, amount, whole in zip(room, self.worker, self._scale, strict=True)
-                if whole > 0
-            ]
+            workers = self.places(room)
+            rest = [(room[each] - workers * amount) / whole for each, amount, whole in self._limits]
             self._rests[room] = found = max(rest, default=0.0)
         return found
 
     def best(self, request: Amounts, constraint: Constraint, is_ps: bool = False) -> str | None:
         """The free node where one more pod costs the fewest places for workers; None: no node has room."""
+        return self._asked(request, constraint, is_ps).best()
+
+    def take_best(self, request: Amounts, constraint: Constraint, workers: int) -> list[str]:
+        """Take room for equal workers, one after the other on the best node, while there is some; returns the nodes."""
+        search, nodes = self._asked(request, constraint, False), list[str]()
+        while len(nodes) < workers and (node := search.best()) is not None:
+            more = min(max(1, count(request, self.free[node])), workers - len(nodes))
+            self.take_for_worker(node, request, more)
+            nodes += [node] * more
+        return nodes
+
+    def _asked(self, request: Amounts, constraint: Constraint, is_ps: bool) -> Search:
         key = request, constraint, is_ps
         search = self._searches.get(key)
         if search is None:
@@ -308,7 +329,7 @@ class Rooms:
         elif search.seen < len(self._grown):
             search.offer(set(self._grown[search.seen :]))
         search.seen, search.idle = len(self._grown), 0
-        return search.best()
+        return search
 
     def _large(self, request: Amounts, nodes: Sequence[str], by_size: dict[int, list[tuple[int, str]]]) -> list[str]:
         """The nodes with enough of the resource that such a pod needs most: few have that.
@@ -350,9 +371,9 @@ class Rooms:
             self._add(ranking, self._new[ranking.seen :], *key)
             ranking.seen = len(self._new)
         ranking.idle = 0
-        for bound, _, base in ranking.entries:
+        for lost, waste, _, base in ranking.entries:
             if base.nodes:
-                yield bound, base
+                yield (lost, waste), base
 
     def _add(
         self,
@@ -363,11 +384,18 @@ class Rooms:
         is_ps: bool,
         pods: int,
     ) -> None:
-        allowed = self._allowed[constraint]
+        allowed, found = self._allowed[constraint], []
         for base in bases:
             if base.nodes and base.group in allowed and (fills := self.fills(base.room(is_ps), request, pods)):
                 self._numbered += 1
-                insort(ranking.entries, (min((fill.lost, fill.waste) for fill in fills), self._numbered, base))
+                lost, waste = min([(fill.lost, fill.waste) for fill in fills])
+                found.append((lost, waste, self._numbered, base))
+        if len(found) > _INSERTED_MAX:
+            ranking.entries += found
+            ranking.entries.sort()
+        else:
+            for entry in found:
+                insort(ranking.entries, entry)
 
 
 class Holds:

@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import le
+from typing import NamedTuple
 
 from elasticdl.controller.core.resources import Amounts, fits
 
@@ -43,8 +44,7 @@ class Base:
         return self.order
 
 
-@dataclass(frozen=True, slots=True)
-class Fill:
+class Fill(NamedTuple):
     """Several equal pods on a node.
 
     Attributes:

@@ -19,6 +19,8 @@ class _Named(Protocol):
 
 
 N = TypeVar("N", bound=_Named)
+P = TypeVar("P", Pod, Start)
+Q = TypeVar("Q", Pod, Start)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,22 +64,26 @@ class View:
         """Add what has changed."""
         _apply(self.nodes, changes.nodes)
         _apply(self.jobs, changes.jobs)
-        self._apply_pods(self.pods, changes.pods)
-        self._apply_pods(self.starts, changes.starts)
+        self._apply_pods(self.pods, changes.pods, self.starts)
+        self._apply_pods(self.starts, changes.starts, self.pods)
         _apply(self.drains, changes.drains)
         self.queues = self.queues if changes.queues is None else changes.queues
         self.budgets = self.budgets if changes.budgets is None else changes.budgets
 
-    def _apply_pods(self, known: dict[str, T], changed: Mapping[str, T | None]) -> None:
+    def _apply_pods(self, known: dict[str, P], changed: Mapping[str, P | None], others: Mapping[str, Q]) -> None:
+        """``others``: what is known of pods with the same names besides, the expected ones or those that are there."""
+        pods_of = self.pods_of
         for name, pod in changed.items():
-            if (before := known.pop(name, None)) is not None:
-                self._forget(before.job, name)  # type: ignore[attr-defined]
+            before = known.pop(name, None)
+            if before is not None and ((other := others.get(name)) is None or other.job != before.job):
+                self._forget(before.job, name)
             if pod is not None:
                 known[name] = pod
-        for name in changed:
-            for each in (self.pods.get(name), self.starts.get(name)):
-                if each is not None and each.job:
-                    self.pods_of.setdefault(each.job, set()).add(name)
+                if pod.job:
+                    try:
+                        pods_of[pod.job].add(name)
+                    except KeyError:
+                        pods_of[pod.job] = {name}
 
     def _forget(self, job: str, pod: str) -> None:
         if (pods := self.pods_of.get(job)) is not None:

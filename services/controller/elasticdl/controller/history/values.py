@@ -16,17 +16,18 @@ def to_json(value: Any, before: Any = None) -> Any:
     """A value as ``json.dumps`` takes it.
 
     Args:
-        before: a value of the same dataclass; then only the fields that have changed are in the answer.
+        before: a value of the same class; then only the fields that have changed are in the answer.
     """
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        if type(before) is not type(value):
+    kind: Any = type(value)
+    if (defaults := _defaults(kind)) is not None:
+        if type(before) is not kind:
             before = None
         found = {}
-        for field in dataclasses.fields(value):
-            now = getattr(value, field.name)
-            former = _default(field) if before is None else getattr(before, field.name)
+        for name, default in defaults.items():
+            now = getattr(value, name)
+            former = default if before is None else getattr(before, name)
             if former is dataclasses.MISSING or now != former:
-                found[field.name] = to_json(now, None if before is None else former)
+                found[name] = to_json(now, None if before is None else former)
         return found
     if isinstance(value, Mapping):
         return {name: to_json(each) for name, each in value.items()}
@@ -46,12 +47,10 @@ def of_json(kind: type[T], data: Any, before: T | None = None) -> T:
 
 
 def _of_json(hint: Any, data: Any, before: Any = None) -> Any:
-    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+    if isinstance(hint, type) and (defaults := _defaults(hint)) is not None:
         hints = _hints(hint)
-        if not isinstance(before, hint):
-            return hint(**{name: _of_json(hints[name], each) for name, each in data.items()})
-        changed = {name: _of_json(hints[name], each, getattr(before, name)) for name, each in data.items()}
-        return dataclasses.replace(before, **changed)
+        known = {name: getattr(before, name) for name in defaults} if isinstance(before, hint) else {}
+        return hint(**known | {name: _of_json(hints[name], each, known.get(name)) for name, each in data.items()})
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         (kind,) = (each for each in arguments if each is not NoneType)
@@ -67,6 +66,14 @@ def _of_json(hint: Any, data: Any, before: Any = None) -> Any:
 @lru_cache(maxsize=64)
 def _hints(kind: type) -> Mapping[str, Any]:
     return get_type_hints(kind)
+
+
+@lru_cache(maxsize=64)
+def _defaults(kind: Any) -> Mapping[str, Any] | None:
+    """The fields of a dataclass or named tuple, and their defaults; None: it is neither."""
+    if hasattr(kind, "_field_defaults"):
+        return {name: kind._field_defaults.get(name, dataclasses.MISSING) for name in kind._fields}
+    return {each.name: _default(each) for each in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else None
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

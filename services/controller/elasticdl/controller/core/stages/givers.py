@@ -62,9 +62,9 @@ class Givers:
             self._resized = self._plan.resized
             self._heap, self._after, self._changed = [], [], set(self._plan.with_surplus)
 
-    def note(self, job: str) -> None:
-        """The share of a job has changed."""
-        self._changed.add(job)
+    def note(self, *jobs: str) -> None:
+        """The shares of jobs have changed."""
+        self._changed.update(jobs)
 
     def _enter_changed(self) -> None:
         plan, changed = self._plan, self._changed & self._plan.with_surplus

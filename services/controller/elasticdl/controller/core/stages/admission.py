@@ -7,11 +7,11 @@ from functools import partial
 
 from elasticdl.controller.core.cluster import Pod, Role
 from elasticdl.controller.core.job import Job
-from elasticdl.controller.core.packing import Wish, place, start_all
 from elasticdl.controller.core.placement import Constraint
 from elasticdl.controller.core.plan import Plan
 from elasticdl.controller.core.policy import Policy
 from elasticdl.controller.core.resources import Amounts, Resources, add, fits, plus
+from elasticdl.controller.core.stages.packing import Wish, place, start_all
 from elasticdl.shared.words import count
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from elasticdl.controller.core.cluster import Role
-from elasticdl.controller.core.entries import Member
+from elasticdl.controller.core.cluster import Role, Start
 from elasticdl.controller.core.placement import Constraint
 from elasticdl.controller.core.plan import Plan
-from elasticdl.controller.core.resources import Amounts, add, count, fits
+from elasticdl.controller.core.resources import Amounts, add, fits
+from elasticdl.controller.core.rooms import Rooms
 from elasticdl.controller.core.searches import Fill
 
 Yields = Callable[[str], bool]
@@ -21,12 +22,11 @@ Score = tuple[float, float, float, str]
 """Places for workers that are lost for each pod, victims for each pod, waste, the node."""
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(NamedTuple):
     """A node that takes some pods once its victims have left."""
 
     pods: int
-    victims: tuple[Member, ...]
+    victims: tuple[Start, ...]
     score: Score
 
 
@@ -91,14 +91,28 @@ def _accept(plan: Plan, offer: Offer, put: Put) -> None:
         put(offer.score[3])
 
 
+def free_node(plan: Plan, job: str, role: Role) -> str | None:
+    """A free node where one more pod costs no more than it must: it is as good as any."""
+    rooms, request, is_ps = plan.rooms, plan.requests[job][role], role is Role.PS
+    node = rooms.best(request, plan.jobs[job].group(role).constraint, is_ps)
+    if node is not None and _fill(rooms, node, request, is_ps).lost <= rooms.places(request):
+        return node
+    return None
+
+
+def _fill(rooms: Rooms, node: str, request: Amounts, is_ps: bool) -> Fill:
+    (fill,) = rooms.fills(rooms.base(node).room(is_ps), request, 1)
+    return fill
+
+
 def _best_for_one(plan: Plan, wish: Wish, yields: Yields) -> Offer | None:
-    """The best node for one pod: a free one where it costs no more than it must is as good as any."""
+    """The best node for one pod."""
     rooms, best = plan.rooms, None
     node = rooms.best(wish.request, wish.constraint, wish.is_ps)
     if node is not None:
-        (fill,) = rooms.fills(rooms.base(node).room(wish.is_ps), wish.request, 1)
+        fill = _fill(rooms, node, wish.request, wish.is_ps)
         best = Offer(1, (), (fill.lost, 0.0, fill.waste, node))
-        if fill.lost <= count(rooms.worker, wish.request):
+        if fill.lost <= rooms.places(wish.request):
             return best
     if wish.giver:
         shares = _Shares(plan, yields)
@@ -175,6 +189,9 @@ def start_all(
     """Start several pods of a job, or none; ``closed`` and ``giver`` as in ``Wish``."""
     if pods <= 0:
         return True
+    if pods == 1 and not closed and (node := free_node(plan, job, role)) is not None:
+        plan.start(job, role, node)
+        return True
     wish = Wish(
         request=plan.requests[job][role],
         constraint=plan.jobs[job].group(role).constraint,
@@ -190,7 +207,7 @@ def start_all(
     return place(plan, wish, yields, put)
 
 
-def _victims(plan: Plan, node: str, shares: _Shares) -> list[Member]:
+def _victims(plan: Plan, node: str, shares: _Shares) -> list[Start]:
     """Workers of a node that may leave: those of the job with the largest share first, its newest first."""
     order = [
         (member.pod not in plan.starts, -share, member.job, -len(member.pod), member.pod, member)

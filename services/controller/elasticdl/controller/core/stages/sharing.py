@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import heapq
-from bisect import insort
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import closing
 
 from elasticdl.controller.core.cluster import Role
-from elasticdl.controller.core.givers import Givers, may_take, owed
 from elasticdl.controller.core.job import Job
-from elasticdl.controller.core.moves import gain
-from elasticdl.controller.core.packing import start_all
 from elasticdl.controller.core.plan import Plan
 from elasticdl.controller.core.policy import Policy
 from elasticdl.controller.core.resources import add, fits, plus
+from elasticdl.controller.core.stages.givers import Givers, may_take, owed
+from elasticdl.controller.core.stages.levels import Key, Level, Place, Turns, key_of
+from elasticdl.controller.core.stages.moves import gain
+from elasticdl.controller.core.stages.packing import free_node, start_all
 from elasticdl.controller.core.targets import pods_text
 
 _REFUSED = "no growth so soon after a refusal"
@@ -49,99 +48,79 @@ def _only(job: str) -> Callable[[str], bool]:
     return lambda other: other == job
 
 
-Place = tuple[tuple[bool, float], tuple[int, bool, float, str], Job]
-"""Whether more would be borrowed, share; place in the order in which jobs are admitted; the job."""
-
-
 def fill(
     plan: Plan,
-    ranked: Sequence[Place],
-    resting: dict[str, Place],
+    turns: Turns,
+    resting: dict[str, tuple[Key, Place]],
     givers: Givers,
     now_s: float,
     policy: Policy,
     reasons: dict[str, str],
 ) -> None:
-    """Give workers one by one to the job with the smallest share, from free room or from a job with a larger share.
+    """Give workers one by one to the jobs with the smallest share, from free room or from a job with a larger share.
 
     Jobs of queues that stay within their quota come first.
 
     Args:
-        ranked: running jobs that may take a worker, in order.
+        turns: running jobs that may take a worker.
         resting: those that take no more, for the reasons in ``plan.waits.stops``, until they give some.
     """
-    hopeless, has_queues = _Hopeless(plan), bool(plan.quotas.queues)
-    touched, stops, trials = plan.touched, plan.waits.stops, plan.waits.trials
-    again = _Turns()
-    """Those that have got a worker."""
-    number, end, woken = 0, len(ranked), plan.waits.woken
+    hopeless, woken, found = _Hopeless(plan), plan.waits.woken, dict[str, str]()
     woken.clear()
-    while (first := again.first()) or number < end:
-        if first and (number == end or first < ranked[number]):
-            place = again.pop()
-        else:
-            place = ranked[number]
-            number += 1
-        rank, order, job = place
-        name = job.name
-        if has_queues or name in touched:
-            # It gave a worker away meanwhile, or its queue did.
-            now = rank_of(plan, job)
-            if now != rank:
-                again.push((now, order, job))
-                continue
-        if name in stops:
-            reasons.setdefault(name, stops[name])
+    plan.shrunk.clear()
+    while (level := turns.pop()) is not None:
+        if _have_left(plan, level, turns):
             continue
-        if (trial := trials.get(name)) is not None and (refusal := hopeless.refusal(job, *trial)) is not None:
-            reasons.setdefault(name, refusal)
-        elif stop := _full(plan, job, now_s, policy):
-            text = f"{pods_text(plan.workers(name), plan.ps(name))}: {stop}"
-            reasons.setdefault(name, text)
-            if stop != _REFUSED:
-                plan.waits.stop(name, text)
-        elif not (refusal := _grow(plan, job, policy, givers)):
-            givers.note(name)
-            again.push((rank_of(plan, job), order, job))
-        else:
-            hopeless.note(job, policy, refusal)
-            reasons.setdefault(name, refusal)
+        places = level.places
+        if stop := _full(plan, places[0][1], now_s, policy):
+            text = f"{pods_text(plan.workers(places[0][1].name), plan.ps(places[0][1].name))}: {stop}"
+            for _, job in places:
+                found.setdefault(job.name, text)
+                if stop != _REFUSED:
+                    plan.waits.stop(job.name, text)
+            continue
+        grown, refusal = _grow_all(plan, places, policy, givers, hopeless)
+        if grown:
+            turns.push(key_of(plan, places[0][1], level.key[1]), places[:grown])
+        found.update({job.name: refusal for _, job in places[grown:] if job.name not in found})
         while woken:
             if (former := resting.pop(woken.pop(), None)) is not None:
-                again.push(former)
+                turns.push(former[0], [former[1]])
+    reasons.update({name: reason for name, reason in found.items() if name not in reasons})
 
 
-class _Turns:
-    """Places in order: a heap of ranks, and a sorted list for each. Many jobs have the same rank."""
+def _have_left(plan: Plan, level: Level, turns: Turns) -> bool:
+    """Whether jobs have left a level, because they gave a worker away, or because of their queue; all get new turns."""
+    shrunk, places = plan.shrunk, level.places
+    if not plan.quotas.queues and (not shrunk or shrunk.isdisjoint([job.name for _, job in places])):
+        return False
+    keys = [key_of(plan, job, level.key[1]) for _, job in places]
+    shrunk.difference_update([job.name for _, job in places])
+    if all(key == level.key for key in keys):
+        return False
+    for key, place in zip(keys, places, strict=True):
+        turns.push(key, [place])
+    return True
 
-    def __init__(self) -> None:
-        self._ranks: list[tuple[bool, float]] = []
-        self._places: dict[tuple[bool, float], list[Place]] = {}
 
-    def first(self) -> Place | None:
-        """The smallest one."""
-        return self._places[self._ranks[0]][0] if self._ranks else None
-
-    def push(self, place: Place) -> None:
-        """Add one."""
-        if (places := self._places.get(place[0])) is not None:
-            if places[-1][1] < place[1]:
-                places.append(place)  # As nearly always.
-            else:
-                insort(places, place)
-        else:
-            self._places[place[0]] = [place]
-            heapq.heappush(self._ranks, place[0])
-
-    def pop(self) -> Place:
-        """Remove the smallest one."""
-        rank = self._ranks[0]
-        places = self._places[rank]
-        place = places.pop(0)
-        if not places:
-            del self._places[rank]
-            heapq.heappop(self._ranks)
-        return place
+def _grow_all(plan: Plan, places: list[Place], policy: Policy, givers: Givers, hopeless: _Hopeless) -> tuple[int, str]:
+    """Give jobs that are alike a worker each; returns how many got one, and why the next one did not."""
+    first = places[0][1]
+    needs_ps, grown = _needs_ps(plan, first, policy), 0
+    if refusal := hopeless.refusal(first, needs_ps):
+        return 0, refusal
+    if not needs_ps and not plan.quotas.is_limiting:
+        jobs = [job.name for _, job in places]
+        grown = plan.start_workers(jobs)
+        givers.note(*jobs[:grown])
+    while grown < len(places):
+        job = places[grown][1]
+        if refusal := _grow(plan, job, needs_ps, givers):
+            hopeless.note(job, needs_ps, refusal)
+            return grown, refusal
+        givers.note(job.name)
+        grown += 1
+    return grown, ""
 
 
 class _Hopeless:
@@ -154,35 +133,34 @@ class _Hopeless:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._found: dict[int, tuple[int, int, float, str]] = {}
+        self._found: dict[tuple[Hashable, ...], tuple[int, int, float, str]] = {}
 
-    def refusal(self, job: Job, trial: int, share: float) -> str | None:
-        """Why the job can't grow; None: that is not known."""
+    def _key(self, job: Job, needs_ps: bool) -> tuple[Hashable, ...]:
+        requests = self._plan.requests[job.name]
+        key: tuple[Hashable, ...] = requests[Role.WORKER], job.worker.constraint
+        if needs_ps:
+            key = (*key, requests[Role.PS], job.ps.constraint, self._plan.share(job.name, 1))
+        return key
+
+    def refusal(self, job: Job, needs_ps: bool) -> str:
+        """Why the job can't grow; empty: that is not known."""
         plan = self._plan
-        if (found := self._found.get(trial)) is None or job.refused_s is not None:
-            return None
+        if not self._found or (found := self._found.get(self._key(job, needs_ps))) is None:
+            return ""
         version, opened, least, refusal = found
-        if share < least or (version != plan.version and (opened != plan.opened or share <= plan.share(job.name))):
-            return None
+        if plan.share(job.name, 1) < least:
+            return ""
+        if version != plan.version and (opened != plan.opened or least <= plan.share(job.name)):
+            return ""
         return refusal
 
-    def note(self, job: Job, policy: Policy, refusal: str) -> None:
+    def note(self, job: Job, needs_ps: bool, refusal: str) -> None:
         """A job could not grow."""
         plan = self._plan
         if plan.quotas.is_limiting:
             return
-        share, requests = plan.share(job.name, 1), plan.requests[job.name]
-        key: tuple[Hashable, ...] = requests[Role.WORKER], job.worker.constraint
-        opened = plan.opened
-        if _needs_ps(plan, job, policy):
-            key, opened = (*key, requests[Role.PS], job.ps.constraint, share), -1
-        trial = plan.waits.note_trial(job.name, key, share)
-        self._found[trial] = plan.version, opened, share, refusal
-
-
-def rank_of(plan: Plan, job: Job) -> tuple[bool, float]:
-    """Jobs with the smallest rank get the next worker."""
-    return bool(job.queue) and plan.quotas.is_over(job, job.worker.request), plan.share(job.name)
+        opened = -1 if needs_ps else plan.opened
+        self._found[self._key(job, needs_ps)] = plan.version, opened, plan.share(job.name, 1), refusal
 
 
 def _full(plan: Plan, job: Job, now_s: float, policy: Policy) -> str:
@@ -200,9 +178,9 @@ def _full(plan: Plan, job: Job, now_s: float, policy: Policy) -> str:
     return ""
 
 
-def _grow(plan: Plan, job: Job, policy: Policy, givers: Givers) -> str:
+def _grow(plan: Plan, job: Job, needs_ps: bool, givers: Givers) -> str:
     """Start one worker, and the ps that it needs; or nothing: why not."""
-    mark, needs_ps, refusal = plan.mark(), _needs_ps(plan, job, policy), ""
+    mark, refusal = plan.mark(), ""
     asked: dict[str, int] = {}
     if plan.quotas.is_limiting:
         more = plus(job.worker.request, job.ps.request) if needs_ps else job.worker.request
@@ -240,6 +218,9 @@ def _start_ps(plan: Plan, job: Job, givers: Givers, asked: dict[str, int]) -> bo
 
     ``asked``: jobs that may give because of their share -> their workers, completed here.
     """
+    if (node := free_node(plan, job.name, Role.PS)) is not None:
+        plan.start(job.name, Role.PS, node)
+        return True
     free = plan.rooms.best(plan.requests[job.name][Role.PS], job.ps.constraint, is_ps=True)
     if free is None and not givers.any_of(job):
         return False  # No need to look at all nodes.

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
-from elasticdl.controller.core.cluster import Role
-from elasticdl.controller.core.entries import Member
+from elasticdl.controller.core.cluster import Role, Start
 from elasticdl.controller.core.job import Job
 from elasticdl.controller.core.placement import Constraint
 from elasticdl.controller.core.plan import Plan
 from elasticdl.controller.core.policy import Policy
-from elasticdl.controller.core.resources import Amounts, add, count, subtract
+from elasticdl.controller.core.resources import Amounts, add, subtract
 
 
 def move_ps(plan: Plan, running: Callable[[], Iterable[Job]], now_s: float, policy: Policy) -> None:
@@ -41,8 +40,7 @@ def _movable(plan: Plan) -> list[Collection[str]]:
                 del found[alike][job]
             if not found[alike]:
                 del found[alike]
-        costly = {member.job for member in plan.ps_on.get(node, {}).values() if gain(plan, member) >= 1}
-        for name in costly:
+        for name in _with_gain(plan, node):
             alike = plan.requests[name][Role.PS], plan.jobs[name].ps.constraint
             found.setdefault(alike, {}).setdefault(name, set()).add(node)
             plan.costly_on.setdefault(node, set()).add((alike, name))
@@ -50,10 +48,19 @@ def _movable(plan: Plan) -> list[Collection[str]]:
     return [jobs for alike, jobs in found.items() if _target(plan, *alike) is not None]
 
 
-def gain(plan: Plan, member: Member) -> int:
+def _with_gain(plan: Plan, node: str) -> set[str]:
+    """Jobs with ps that cost a node a place for a worker."""
+    if not (members := plan.ps_on.get(node)):
+        return set()
+    rooms, room = plan.rooms, plan.rooms.potential[node]
+    places = rooms.places(room)
+    return {each.job for each in members.values() if rooms.places(add(room, plan.request(each))) > places}
+
+
+def gain(plan: Plan, member: Start) -> int:
     """Places for workers that a node gains when a member leaves."""
-    room, worker = plan.rooms.potential[member.node], plan.rooms.worker
-    return count(worker, add(room, plan.request(member))) - count(worker, room)
+    rooms, room = plan.rooms, plan.rooms.potential[member.node]
+    return rooms.places(add(room, plan.request(member))) - rooms.places(room)
 
 
 def _target(plan: Plan, request: Amounts, constraint: Constraint) -> str | None:
@@ -61,11 +68,11 @@ def _target(plan: Plan, request: Amounts, constraint: Constraint) -> str | None:
     node = plan.rooms.best(request, constraint, is_ps=True)
     if node is None:
         return None
-    there, worker = plan.rooms.potential[node], plan.rooms.worker
-    return node if count(worker, subtract(there, request)) >= count(worker, there) else None
+    rooms, there = plan.rooms, plan.rooms.potential[node]
+    return node if rooms.places(subtract(there, request)) >= rooms.places(there) else None
 
 
-def _move(plan: Plan, job: Job, member: Member) -> bool:
+def _move(plan: Plan, job: Job, member: Start) -> bool:
     if gain(plan, member) < 1:
         return False
     node = _target(plan, plan.request(member), job.ps.constraint)
