@@ -30,7 +30,7 @@ FOLDER = ROOT / "build" / "quality"
 PAGE, PLOT = ROOT / "docs" / "quality.md", ROOT / "docs" / "quality.svg"
 FIT_SEEDS = 25
 """With few, the worst of them is so near the median that jobs of the same quality are outside by chance. The worst of 9
-seeds of the two padded texts was 0.592, that of 25 was 0.619.
+seeds of ResNet-20 has a loss of 1.32, the worst of 18 one of 3.51.
 """
 SEEDS = {1: 1, 2: 3, 6: 3}
 """Workers -> seeds of each job."""
