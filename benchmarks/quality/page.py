@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from benchmarks.quality import comparison
 from benchmarks.quality.cases import Case
-from benchmarks.quality.results import ASYNC, FIT, PSS, SYNC, Result
-from benchmarks.quality.rows import WORKERS, Row, number, seeds_text, table, table_rows, worker_count
+from benchmarks.quality.results import ASYNC, FIT, SYNC, Result
+from benchmarks.quality.rows import WORKERS, Row, in_short, marked, number, seeds_text, table, table_rows, worker_count
+from benchmarks.quality.setting import Setting
 
 TITLES = {ASYNC: "Asynchronous (the default)", SYNC: "Synchronous (`--use_async=false`)"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """Where and when the runs took place.
-
-    Attributes:
-        machine: processor, cores and memory.
-        date: day of the page, as YYYY-MM-DD.
-        wall_s: seconds that all runs took.
-    """
-
-    machine: str
-    date: str
-    wall_s: float
 
 
 def page(results: Sequence[Result], cases: Sequence[Case], setting: Setting) -> str:
@@ -33,45 +18,24 @@ def page(results: Sequence[Result], cases: Sequence[Case], setting: Setting) -> 
     parts = [_INTRODUCTION]
     rows = {mode: table_rows(results, cases, mode) for mode in (ASYNC, SYNC)}
     pairs = comparison.pairs_of(results, cases)
-    short = [*(_short(rows[mode], mode) for mode in rows), *comparison.in_short(pairs)]
+    short = [*(in_short(rows[mode], TITLES[mode]) for mode in rows), *comparison.in_short(pairs)]
     parts.append("## Results in short\n\n" + "\n".join(short))
     parts.append(_CHOICE)
     parts += [f"## {TITLES[mode]}\n\n{_table(rows[mode])}" for mode in rows]
     if pairs:
         parts.append(comparison.section(pairs, results))
-    parts.append(_ending([each for each in results if each.cell.mode != PSS], setting))
+    parts.append(_ending(results, setting))
     return "\n\n".join(parts) + "\n"
-
-
-def _short(rows: list[Row], mode: str) -> str:
-    """For each number of workers: which models are within the range of ``fit``'s seeds."""
-    lines = []
-    for workers in WORKERS:
-        tried = {row.case.name: row.case.title for row in rows if workers in row.jobs}
-        worse = {row.case.name for row in rows if row.is_worse(workers)}
-        names = "; ".join(tried[name] for name in tried if name in worse)
-        lines.append(
-            f"- {TITLES[mode]}, {worker_count(workers)}: {len(tried) - len(worse)} of {len(tried)} models "
-            f"are as good as `fit`{f'. Worse: {names}' if names else ''}."
-        )
-    return "\n".join(lines)
 
 
 def _table(rows: list[Row]) -> str:
     header = ["`fit`: median (least to greatest)", *map(worker_count, WORKERS)]
-    return table(rows, header, [[_fit(row), *(_cell(row, workers) for workers in WORKERS)] for row in rows])
+    return table(rows, header, [[_fit(row), *(marked(row, workers) for workers in WORKERS)] for row in rows])
 
 
 def _fit(row: Row) -> str:
     fit = row.fit
     return f"{number(fit.median)} ({number(fit.least)} to {number(fit.greatest)})" if fit else "-"
-
-
-def _cell(row: Row, workers: int) -> str:
-    if workers not in row.jobs:
-        return "-"
-    text = number(row.jobs[workers].median)
-    return f"**{text}** ▼" if row.is_worse(workers) else text
 
 
 def _ending(results: Sequence[Result], setting: Setting) -> str:
@@ -93,7 +57,7 @@ Does a job give the model that `model.fit` gives? This page compares fourteen mo
 model file, data, number of epochs and records per update. The values are results on validation data after training. A
 value is marked with ▼ where the median over seeds is worse than the worst of `fit`'s seeds. Models and data are
 small, so that all fits and jobs run in two hours; `fit`'s range says how much of a difference is chance.
-A dash means that there is no result yet.
+A dash means that there is no result yet. [Rings](#allreduce) have a section of their own.
 
 ![Each model's results by number of workers, beside the range of fit](quality.svg)"""
 

@@ -12,6 +12,8 @@ from benchmarks.quality.cases import HIGHER_IS_BETTER, KNOWN
 
 FIT = "fit"
 ASYNC, SYNC = "async", "sync"
+RING = "ring"
+"""Synchronous jobs with ``AllreduceStrategy``, with all variables in the workers."""
 PSS = "pss"
 """TensorFlow's ParameterServerStrategy."""
 ROUNDING = 1e-5
@@ -24,7 +26,7 @@ class Cell:
 
     Attributes:
         case: name of the model.
-        mode: ``fit``, ``async``, ``sync`` or ``pss``.
+        mode: ``fit``, ``async``, ``sync``, ``ring`` or ``pss``.
         workers: of the job or the strategy; 0 for ``fit``.
         seed: of initial weights and order of records.
     """
@@ -145,7 +147,7 @@ def wanted(cases: Sequence[str], modes: Sequence[str], seeds: dict[int, int], fi
 
     Args:
         cases: names of models.
-        modes: ``fit``, ``async``, ``sync``, ``pss``.
+        modes: ``fit``, ``async``, ``sync``, ``ring``, ``pss``.
         seeds: number of workers -> how many seeds; seeds begin at 1.
         fit_seeds: how many seeds ``fit`` gets.
     """

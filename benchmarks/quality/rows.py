@@ -43,6 +43,28 @@ def worker_count(workers: int) -> str:
     return "1 worker" if workers == 1 else f"{workers} workers"
 
 
+def in_short(rows: Sequence[Row], title: str, counts: Sequence[int] = WORKERS) -> str:
+    """For each number of workers: which models are within the range of ``fit``'s seeds."""
+    lines = []
+    for workers in counts:
+        tried = {row.case.name: row.case.title for row in rows if workers in row.jobs}
+        worse = {row.case.name for row in rows if row.is_worse(workers)}
+        names = "; ".join(tried[name] for name in tried if name in worse)
+        lines.append(
+            f"- {title}, {worker_count(workers)}: {len(tried) - len(worse)} of {len(tried)} models "
+            f"are as good as `fit`{f'. Worse: {names}' if names else ''}."
+        )
+    return "\n".join(lines)
+
+
+def marked(row: Row, workers: int) -> str:
+    """The median of a row's jobs, which is marked if it is worse than ``fit``."""
+    if workers not in row.jobs:
+        return "-"
+    text = number(row.jobs[workers].median)
+    return f"**{text}** ▼" if row.is_worse(workers) else text
+
+
 def seeds_text(results: Sequence[Result]) -> str:
     """How many seeds some results have of each model: ``2``, or ``2 to 4``."""
     counts = Counter((each.cell.case, each.cell.mode) for each in results).values()

@@ -1,10 +1,26 @@
-"""The machine that results come from."""
+"""Where and when results were measured."""
 
 from __future__ import annotations
 
 import os
 import platform
+from dataclasses import dataclass
 from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Where and when the runs took place.
+
+    Attributes:
+        machine: processor, cores and memory.
+        date: day of the page, as YYYY-MM-DD.
+        wall_s: seconds that all runs took.
+    """
+
+    machine: str
+    date: str
+    wall_s: float
 
 
 def describe_machine() -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from benchmarks.quality.cases import CASES
-from benchmarks.quality.page import Setting, page
-from benchmarks.quality.results import ASYNC, FIT, PSS, SYNC, Cell, Result
+from benchmarks.quality.page import page
+from benchmarks.quality.results import ASYNC, FIT, PSS, RING, SYNC, Cell, Result
+from benchmarks.quality.rings import section, with_section
+from benchmarks.quality.setting import Setting
 
 SETTING = Setting(machine="2 cores", date="2026-01-02", wall_s=3000)
 CASE = next(case for case in CASES if case.name == "bidirectional_lstm")
@@ -70,6 +72,20 @@ def test_jobs_are_compared_with_parameter_server_strategy() -> None:
     assert "4.8 with 6 workers" in section
     assert "5 of `fit`, and jobs: 1 with 1 worker, 0 with 2 workers, 1 to 2 with 6 workers" in text
     assert "ParameterServerStrategy" not in page(RESULTS, [CASE], SETTING)
+
+
+def test_rings_have_a_section_beside_the_ranges_of_earlier_runs() -> None:
+    rings = [result(RING, 2, 1, 0.36, 0.86), result(RING, 6, 1, 0.31, 0.87), result(RING, 6, 2, 0.33, 0.87)]
+    ranges = {CASE.name: {"loss": (0.31, 0.35), "accuracy": (0.86, 0.86)}}
+    text = section([*RESULTS, *rings], CASES, ranges, SETTING)
+    assert "- AllReduce, 2 workers: 0 of 1 models are as good as `fit`. Worse: Bidirectional LSTM, texts." in text
+    assert "- AllReduce, 6 workers: 1 of 1 models are as good as `fit`." in text
+    assert "| loss | 0.31 to 0.35 | **0.36** ▼ | 0.32 |" in text
+    assert "Seeds: 1 with 2 workers, 2 with 6 workers." in text
+    whole = page(RESULTS, [CASE], SETTING)
+    once = with_section(with_section(whole, "## AllReduce\n\nold"), text)
+    assert once.replace(text + "\n\n", "") == whole
+    assert once.index(text) < once.index("## How this was measured")
 
 
 def test_every_case_can_be_shared_by_six_workers_without_a_rest() -> None:
