@@ -13,7 +13,7 @@ from elasticdl.cli.display.report import print_end, print_summary
 from elasticdl.cli.jobs.accepted import leaving_lines
 from elasticdl.cli.jobs.handle import POLL_S, JobHandle, until_ended
 from elasticdl.master.core import State
-from elasticdl.shared.errors import UserError
+from elasticdl.shared.errors import TransientError, UserError
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.views import reading
 from elasticdl.views.job_monitor import JobMonitor
@@ -80,7 +80,7 @@ async def _end_of(job: JobHandle) -> State:
         try:
             async with job.open() as bus:
                 return (await reading.exact(bus, all_evaluations=True)).state
-        except UserError:
+        except (TransientError, UserError):
             if time.monotonic() >= deadline_s:
                 raise
         await asyncio.sleep(POLL_S)

@@ -24,7 +24,9 @@ async def open_bus(run: RunDirectory, *, held: bool = False, read_interval_s: fl
         read_interval_s: see ``BusSettings``.
     """
     record = run.read()
-    settings = BusSettings(run_directory=str(run.path), read_interval_s=read_interval_s)
+    settings = BusSettings(
+        run_directory=str(run.path), read_interval_s=read_interval_s, absence_is_final=not record.own_nats
+    )
     if not record.nats_url and not held and run.is_locked():
         raise UserError(
             f"job {run.job} has no event log yet: its launcher still checks the data and the model",
