@@ -42,7 +42,7 @@ def attach(job: JobHandle, *, is_new: bool = False) -> int:
 
 
 async def _follow(job: JobHandle, view: JobView) -> bool:
-    """Show the job until nothing runs it any more; False: the user left before."""
+    """Show the job until nothing runs it any more; False: the user left before, or nothing reads the output."""
     left, loop = asyncio.Event(), asyncio.get_running_loop()
     with interrupts.handled(loop, lambda _: left.set()):
         showing = asyncio.create_task(_show(job, view))
@@ -57,7 +57,7 @@ async def _follow(job: JobHandle, view: JobView) -> bool:
         await asyncio.gather(*tasks, return_exceptions=True)
     if job.condition().is_running and not showing.cancelled():
         showing.result()
-    return not left.is_set()
+    return not left.is_set() and not view.console.has_lost_reader
 
 
 def _show_end(job: JobHandle, console: JobConsole) -> int:
@@ -87,7 +87,7 @@ async def _end_of(job: JobHandle) -> State:
 
 
 async def _show(job: JobHandle, view: JobView) -> None:
-    """Show the job."""
+    """Show the job, as long as something reads the output."""
     printed = job.logs.printed()
     async with job.open() as bus:
         past = await reading.exact(bus, all_evaluations=True)
@@ -96,7 +96,7 @@ async def _show(job: JobHandle, view: JobView) -> None:
         monitor = JobMonitor(past, view.clock, view.on_record)
         tasks = [asyncio.create_task(monitor.follow(bus.log)), asyncio.create_task(monitor.listen(bus))]
         try:
-            while not any(task.done() for task in tasks):
+            while not any(task.done() for task in tasks) and not view.console.has_lost_reader:
                 for pod, line in printed():
                     view.print_line(f"{pod} | {line}")
                 view.show(monitor.state, monitor.heartbeats, goodput_of(monitor.state.measured, GOODPUT_BATCHES_MIN))
