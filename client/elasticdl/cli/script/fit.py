@@ -314,7 +314,7 @@ def _history(model: Any, epochs: list[Mapping[str, Any]], given: Mapping[str, An
 
 
 def with_arrays(logs: Mapping[str, Any]) -> dict[str, Any]:
-    """The logs of an epoch, in which the numbers ``name.0``, ``name.1``... of a metric are one array, as in ``fit()``."""
+    """The logs of an epoch, in which the numbers ``name.0``, ``name.1``... of a metric are one array."""
     parts: dict[str, dict[int, float]] = {}
     for name, value in logs.items():
         if numbered := _NUMBERED.fullmatch(name):
