@@ -26,13 +26,24 @@ from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.ps.snapshots.reader import gather_weights, restore
 from elasticdl.shared.errors import ElasticDLError, InvariantError
+from elasticdl.shared.job.rounds import COHORTS_AHEAD
 from elasticdl.shared.messages.commands import JobState, OpenPin
-from elasticdl.shared.messages.events import Decided, JobSubmitted, LogRecord, TaskFinished, TermStarted, one_by_one
+from elasticdl.shared.messages.events import (
+    Decided,
+    JobSubmitted,
+    LogRecord,
+    PsStarted,
+    TaskFinished,
+    TaskReturned,
+    TermStarted,
+    one_by_one,
+)
 from elasticdl.shared.model.partitioning import mask_of
 from elasticdl.shared.model.placement import ALL, PARTITIONS, Placement
 from elasticdl.shared.model.rows.snapshot_rows import read_chain
 from elasticdl.shared.names import Incarnation, PodName, Purpose
 from elasticdl.shared.wire.messages import Floats
+from elasticdl.worker.core.training import SURPLUS
 from elasticdl.worker.predictions.output import SUCCESS, TEMPORARY
 
 Counts = npt.NDArray[np.int64]
@@ -112,7 +123,7 @@ class Oracle:
         if state.repaired:
             problems.append(f"the audit repaired {state.repaired} tasks")
         problems += world.metric_oracle.wrong_epochs(state) + _left_states(world)
-        problems += _disorderly(world)
+        problems += _disorderly(world) + self._returned_too_often(world.records())
         problems += exported_before_the_audit(world.records(), state)
         problems += self._evaluated_too_early(world.records())
         problems += self._not_an_epochs_end(state)
@@ -149,6 +160,24 @@ class Oracle:
                 if evaluation == number and (self._counts(values)[:, learned] == 0).any():
                     problems.append(f"evaluation {number} read a state of {ps} that lacks what was finished before")
         return problems
+
+    def _returned_too_often(self, records: list[LogRecord]) -> list[str]:
+        """A worker that trains each round alone returns tasks only if they come in another order than their rounds.
+
+        That is so after a ps went back, or after delays at the start, for at most a window of tasks: each of them may
+        be returned once for each that comes before it.
+        """
+        shape = self._job.shape
+        if not shape.synchronous or shape.workers > 1 or shape.grads_to_wait > 1:
+            return []
+        starts = sum(isinstance(record.envelope.event, PsStarted) for record in records)
+        returned = sum(
+            isinstance(event, TaskReturned) and event.reason == SURPLUS
+            for record in records
+            for event in one_by_one(record.envelope.event)
+        )
+        most = starts * (COHORTS_AHEAD + 1) ** 2
+        return [f"{returned} surplus tasks were returned, at most {most} were expected"] if returned > most else []
 
     def _ended_wrongly(self, state: State) -> list[str]:
         """Training ends early only after as many epochs as the job allows, in a row, brought no better result."""

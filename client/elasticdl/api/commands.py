@@ -19,6 +19,7 @@ from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.options import Flag
 
 _PREFIX = "Error: "
+_BOXED = re.compile(r"^│ (.*?) *│$", re.MULTILINE)
 _STANDARD_INPUT = "/dev/stdin"
 _COLOURS = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
 """Variables that have programs print to a pipe as they print to a terminal: with colours, and lines that move."""
@@ -79,9 +80,16 @@ def run(
             raise
     output = "".join(lines)
     if code:
-        message = output.rpartition(_PREFIX)[2].strip() or f"elasticdl {arguments[0]} ended with exit code {code}"
+        message = _message(output) or f"elasticdl {arguments[0]} ended with exit code {code}"
         raise UserError(message) if code == exit_codes.USAGE else ElasticDLError(message)
     return output
+
+
+def _message(output: str) -> str:
+    """The error at the end of the output of a command, without the box that typer draws around wrong usage."""
+    if boxed := _BOXED.findall(output):
+        return " ".join(boxed)
+    return output.rpartition(_PREFIX)[2].strip()
 
 
 def _plain_environment() -> dict[str, str]:

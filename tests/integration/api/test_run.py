@@ -33,6 +33,10 @@ def test_errors_have_the_messages_of_the_command(tmp_path: Path) -> None:
         run("tasks", "a", "--limit=0")
     with pytest.raises(ElasticDLError, match=r"^there is no job 'nope'"):
         run("report", "nope", f"--run_dir={tmp_path}")
+    with pytest.raises(UserError, match=r"^No such option: --nope( .*)?$"):
+        run("tasks", "a", "--nope")
+    with pytest.raises(UserError, match=r"^Invalid value for '--lines': .* unable to parse string as an integer$"):
+        run("logs", "a", "--lines=many")
 
 
 def test_secrets_are_read_from_standard_input(tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ import sys
 from elasticdl.cli.display.consoles import JobConsole
 console = JobConsole()
 console.print("first", soft_wrap=True)
+assert not console.has_lost_reader
 sys.stdin.read()
 console.print("second")
 console.print("third")
+assert console.has_lost_reader
 print("went on", file=sys.stderr)
 """
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.master.driver import job_spec
 
-from elasticdl.cli.commands.chaos import Rate, parse_rate
+from elasticdl.cli.commands.chaos import Rate, check, parse_rate
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.spec import Strategy
 
 
 def test_a_rate_has_targets_and_a_mean_time() -> None:
@@ -28,3 +30,13 @@ def test_the_error_names_the_wrong_part_of_a_rate(text: str, problem: str) -> No
     with pytest.raises(UserError, match=problem) as refused:
         parse_rate(text)
     assert f"--kill={text}" in str(refused.value) and refused.value.usage
+
+
+@pytest.mark.parametrize("targets", [("ps",), ("worker", "all-ps")])
+def test_a_ring_without_tables_has_no_ps_to_kill(targets: tuple[str, ...]) -> None:
+    rates = [Rate(targets=targets, mean_s=1.0)]
+    with pytest.raises(UserError, match="its workers form a ring"):
+        check(rates, job_spec(strategy=Strategy.ALLREDUCE))
+    check(rates, job_spec(strategy=Strategy.ALLREDUCE, ps=2))
+    check(rates, job_spec())
+    check([Rate(targets=("worker",), mean_s=1.0)], job_spec(strategy=Strategy.ALLREDUCE))

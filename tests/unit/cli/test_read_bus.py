@@ -1,12 +1,16 @@
-"""Reading a job gives its result without formatting it."""
+"""Reading a job gives its result without formatting it, and does not wait for a server that has ended with the job."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from elasticdl.cli.jobs.handle import Condition, read_bus
+import pytest
+
+from elasticdl.cli.jobs.handle import Condition, JobEndedError, read_bus, unless_ended
 from elasticdl.shared.bus.ports import JobReader
+from elasticdl.shared.errors import TransientError, UserError
 from elasticdl.shared.names import JobId
 
 
@@ -15,8 +19,11 @@ class _Job:
 
     job, arguments = JobId("job-1"), "job-1"
 
+    def __init__(self, *, is_running: bool = False) -> None:
+        self.is_running = is_running
+
     def condition(self) -> Condition:
-        return Condition(is_running=False, state="succeeded")
+        return Condition(is_running=self.is_running, state="training" if self.is_running else "succeeded")
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[JobReader]:
@@ -39,3 +46,46 @@ def test_a_large_result_is_not_formatted() -> None:
 
     assert read_bus(_Job(), read) is found
     assert found.texts == 0
+
+
+def test_a_job_that_ends_while_it_is_read_is_read_from_its_files() -> None:
+    job = _Job(is_running=True)
+
+    async def read(_: JobReader) -> str:
+        if job.is_running:
+            job.is_running = False
+            await asyncio.Event().wait()  # The server has gone; a request is repeated for minutes.
+        return "from the files"
+
+    assert read_bus(job, read) == "from the files"
+
+
+def test_a_server_that_ends_before_the_launcher_is_no_error() -> None:
+    job = _Job(is_running=True)
+
+    async def read(_: JobReader) -> str:
+        if job.is_running:
+            asyncio.get_running_loop().call_later(0.1, setattr, job, "is_running", False)
+            raise TransientError("no NATS server answers")
+        return "from the files"
+
+    assert read_bus(job, read) == "from the files"
+
+
+def test_an_error_while_a_running_job_is_read_is_raised_at_once() -> None:
+    async def read(_: JobReader) -> str:
+        raise UserError("no such task")
+
+    with pytest.raises(UserError, match="no such task"):
+        read_bus(_Job(is_running=True), read)
+
+
+def test_what_a_running_job_is_asked_for_fails_once_it_has_ended() -> None:
+    job = _Job(is_running=True)
+
+    async def never() -> None:
+        job.is_running = False
+        await asyncio.Event().wait()
+
+    with pytest.raises(JobEndedError, match="job-1 has succeeded"):
+        asyncio.run(unless_ended(job, never()))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import pytest
 
 from elasticdl.cli.commands.jobs import scale, stop
 from elasticdl.cli.jobs.local_handle import LocalJobHandle
+from elasticdl.cli.jobs.open_log import take_turn
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory, default_root, find
 from elasticdl.cli.submission.initial_model import find_initial_model, is_job
 from elasticdl.cli.submission.trained_model import find_model
@@ -131,13 +135,14 @@ def test_a_folder_with_a_model_comes_before_a_job_of_its_name_and_any_other_fold
 ) -> None:
     root = tmp_path / "runs"
     run = made(root, "digits-aaaaaa")
+    run.write(replace(run.read(), launcher_pid=os.getpid()))
     assert is_job("digits", root) and is_job("digits-aaaaaa", root)
     assert not is_job("./digits", root) and not is_job("digits.keras", root) and not is_job("other", root)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "digits").mkdir()
     lines: list[str] = []
     for find_place in (find_model, find_initial_model):
-        with run.lock(), pytest.raises(UserError, match="job digits-aaaaaa is in use"):
+        with run.lock(), pytest.raises(UserError, match="job digits-aaaaaa is running"):
             find_place("digits", root, lines.append)
         assert lines.pop() == "Reading the log and the snapshots of job digits-aaaaaa"
     (tmp_path / "digits" / "model.keras").touch()
@@ -154,3 +159,35 @@ def test_only_the_user_reads_the_secrets_of_a_job(tmp_path: Path) -> None:
     assert (run.path / "job.json").stat().st_mode & 0o077 == 0
     assert run.read().secret_envs == {"API_KEY": "hunter2"}
     assert "hunter2" not in repr(record)
+
+
+def test_commands_that_read_an_ended_job_take_turns(tmp_path: Path) -> None:
+    run = made(tmp_path, "job-1")
+
+    async def read(order: list[str], name: str, before: asyncio.Event | None = None) -> None:
+        with contextlib.ExitStack() as stack:
+            await take_turn(run, stack)
+            if before is not None:
+                await before.wait()
+            order.append(name)
+
+    async def both() -> list[str]:
+        order: list[str] = []
+        waiting = asyncio.Event()
+        readers = [asyncio.create_task(read(order, "first", waiting)), asyncio.create_task(read(order, "second"))]
+        await asyncio.sleep(0)
+        assert run.is_locked()
+        waiting.set()
+        await asyncio.gather(*readers)
+        return order
+
+    assert asyncio.run(both()) == ["first", "second"]
+
+
+def test_a_reader_does_not_wait_for_a_launcher(tmp_path: Path) -> None:
+    run = made(tmp_path, "job-1")
+    run.write(replace(run.read(), launcher_pid=os.getpid()))
+    with run.lock(), contextlib.ExitStack() as stack:
+        assert run.is_launched(run.read())
+        with pytest.raises(UserError, match="job job-1 is running"):
+            asyncio.run(take_turn(run, stack))

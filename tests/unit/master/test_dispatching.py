@@ -7,7 +7,9 @@ from tests.unit.master.driver import Driver, job_spec, plan
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.job.spec import Limits
+from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
+from elasticdl.shared.names import Purpose, Service
 
 TASKS = 70_000
 
@@ -28,6 +30,26 @@ def test_a_ps_that_lost_many_tasks_gets_them_again_window_by_window() -> None:
     for task in range(64):
         driver.finish(task)
     assert [command.tasks for command in driver.take(commands.Dispatch)] == [((n, n + 16),) for n in (64, 80, 96, 112)]
+    driver.check_replay()
+
+
+def test_tasks_that_a_worker_drops_after_a_ps_went_back_are_dispatched_in_the_order_of_rounds() -> None:
+    driver = Driver(job_spec(plan(records=10_000, epochs=1), synchronous=True, grads_to_wait=1))
+    driver.start_pod("ps-0")
+    driver.start_pod("worker-0")
+    for task in range(20):
+        driver.finish(task)
+    driver.dispatched()
+    driver.exit_pod("ps-0", events.ExitCause.PREEMPTED)
+    driver.start_pod("ps-0")
+    assert driver.dispatched() == [0, 1, 2]
+    for task in (20, 21, 22):
+        ref = TaskRef(purpose=Purpose.TRAIN, number=task)
+        dropped = events.TaskReturned(task=ref, dispatch=1, attempt=1, reason="", is_dropped=True)
+        driver.feed(dropped, Service.WORKER, "worker-0")
+    for task in range(20):
+        driver.finish(task)
+        assert driver.dispatched() == [task + 3]
     driver.check_replay()
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from elasticdl.cli.script.fit import LARGE_BYTES, fit
+from elasticdl.cli.script.fit import LARGE_BYTES, fit, with_arrays
 from elasticdl.cli.script.launcher import EarlyRun, Show
 from elasticdl.cli.script.places import LocalPlace
 from elasticdl.shared.errors import UserError
@@ -340,3 +340,14 @@ def test_a_resumed_script_gives_an_unbuilt_model_the_weights_of_its_job(jobs: Jo
         model = linear()
         assert call(again, model, *given).history == {"loss": [1.5], "mae": [2.0]}
         assert [weights.flatten().tolist() for weights in model.get_weights()] == [[0.5] * 4, [0.5]]
+
+
+def test_a_metric_that_is_an_array_is_one_in_the_history() -> None:
+    logs = {"f1.0": 0.25, "f1.1": 0.5, "top.1": 0.75, "val_f1.1": 2.0, "val_f1.0": 1.0, "loss": 3.0}
+    found = with_arrays(logs)
+    assert {name: np.asarray(value).tolist() for name, value in found.items()} == {
+        "f1": [0.25, 0.5],
+        "top.1": 0.75,
+        "val_f1": [1.0, 2.0],
+        "loss": 3.0,
+    }

@@ -104,6 +104,7 @@ def test_the_error_names_the_nearest_name(tmp_path: Path, text: str, message: st
         GOOD + "class_weights = {1: 5.0}\nclass_weight = class_weights\n",
         GOOD + "class_weights = {1: 5.0}\ndef weigh(): return class_weights\n",
         "from somewhere import *\n",
+        "raise RuntimeError('moved to other.py')\n",
         "import x as custom_model\nloss = optimizer = feed = None\n",
         f"try:\n    import y\nexcept ImportError:\n    y = None\n{GOOD}",
     ],

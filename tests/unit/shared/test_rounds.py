@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -68,3 +70,18 @@ def test_any_open_order_makes_each_round_once(size: int, data: st.DataObject) ->
         done[task] += 1
     assert completed == sorted(set(completed))
     assert completed == sorted({rounds.key(task, batch)[:2] for task in PLAN.task_ids() for batch in range(done[task])})
+
+
+@settings(max_examples=50, deadline=None)
+@given(size=st.integers(1, 3), data=st.data())
+def test_what_is_long_before_a_dispatched_task_is_complete(size: int, data: st.DataObject) -> None:
+    """The master dispatches the first incomplete tasks of the plan, as many as the window has."""
+    plan, ledger = replace(PLAN, epochs=5), Ledger()
+    rounds = Rounds(plan=plan, tasks_per_cohort=size)
+    while left := [task for start, end in ledger.missing(plan.tasks) for task in range(start, end)]:
+        for task in left[: rounds.window]:
+            earlier = rounds.long_before(TaskId(task))
+            assert earlier is None or earlier not in left
+        following = {task: ledger.next_batch(TaskId(task), plan.batches_of(TaskId(task))) for task in left}
+        task = data.draw(st.sampled_from([one for one in left if rounds.is_open(ledger, TaskId(one), following[one])]))
+        ledger.absorb(TaskId(task), following[task], plan.batches_of(TaskId(task)), 2, 1)

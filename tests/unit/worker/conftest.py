@@ -69,7 +69,7 @@ class World:
     """Where predictions are written, in ``memory://out``."""
 
     def __post_init__(self) -> None:
-        self.tasks = FakeTasks(self.stop)
+        self.tasks = FakeTasks(self.stop, is_idle=lambda: len(self.store) == 0)
         name, incarnation = PodName("worker-0"), Incarnation("cafe")
         factory = EnvelopeFactory(service=Service.WORKER, name=name, incarnation=incarnation, clock=VirtualClock())
         self.factory = factory

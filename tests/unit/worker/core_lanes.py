@@ -35,18 +35,26 @@ class Lanes:
     """Executes commands one at a time, in the order of each lane, against two ledgers and a queue."""
 
     def __init__(
-        self, *, staleness: int = 0, prefetch: int = 2, validation: bool = True, cohort: int | None = None
+        self,
+        *,
+        plan: Plan = PLAN,
+        staleness: int = 0,
+        prefetch: int = 2,
+        validation: bool = True,
+        cohort: int | None = None,
+        patience_s: float = 0.0,
     ) -> None:
+        self.plan = plan
         pipeline = PipelineSettings(staleness=staleness, prefetch_batches=prefetch)
-        self.rounds = Rounds(plan=PLAN, tasks_per_cohort=cohort) if cohort else None
+        self.rounds = Rounds(plan=plan, tasks_per_cohort=cohort) if cohort else None
         self.core = WorkerCore(
             CoreSettings(
-                plan=PLAN,
-                validation=PLAN if validation else None,
+                plan=plan,
+                validation=plan if validation else None,
                 pipeline=replace(pipeline, staleness=0, is_admitted=True) if cohort else pipeline,
                 failure_pause_s=0.0,
                 rounds=self.rounds,
-                round_patience_s=0.0,
+                round_patience_s=patience_s,
             )
         )
         self.now_s = 0.0
@@ -166,7 +174,7 @@ class Lanes:
         return events.BatchFailed(ref=ref, failure=FAILURE) if fails else events.BatchComputed(ref=ref, loss=1.0)
 
     def push(self, ref: BatchRef, pull: BatchRef | None) -> events.BatchPushed:
-        task, batches = TaskId(ref.task.number), PLAN.batches_of(TaskId(ref.task.number))
+        task, batches = TaskId(ref.task.number), self.plan.batches_of(TaskId(ref.task.number))
         for group in self.groups:
             if self.rounds is None or self.rounds.is_open(group, task, ref.batch):
                 group.absorb(task, ref.batch, batches, 2, 1)
@@ -215,4 +223,4 @@ class Lanes:
 
     @property
     def is_trained(self) -> bool:
-        return all(not list(group.missing(PLAN.tasks)) for group in self.groups)
+        return all(not list(group.missing(self.plan.tasks)) for group in self.groups)

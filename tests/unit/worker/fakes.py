@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,13 +30,19 @@ class FakeDelivery:
 
 @dataclass
 class FakeTasks:
-    """Hands out messages; asks the worker to stop once everything is answered."""
+    """Hands out messages; asks the worker to stop once everything is answered.
+
+    A stop drops commands that wait, those that release batches included, so it waits for them, for up to ``idle_s``.
+    """
 
     stop: Callable[[str], None]
+    is_idle: Callable[[], bool]
+    idle_s: float = 30.0
     waiting: deque[tuple[TaskMessage, int]] = field(default_factory=deque)
     again: deque[tuple[TaskMessage, int]] = field(default_factory=deque)
     deliveries: list[FakeDelivery] = field(default_factory=list)
     deliveries_max: int = 30
+    answered_s: float = 0.0
 
     def publish(self, *messages: TaskMessage) -> None:
         self.waiting.extend((message, 1) for message in messages)
@@ -48,7 +55,9 @@ class FakeTasks:
             lease = LeasedTask(number=len(self.deliveries), message=message, attempt=attempt)
             return TasksDelivered(leases=(lease,))
         if all(delivery.answer for delivery in self.deliveries):
-            self.stop("drained")
+            self.answered_s = self.answered_s or time.monotonic()
+            if self.is_idle() or time.monotonic() > self.answered_s + self.idle_s:
+                self.stop("drained")
         return QueueEmpty()
 
     def ack(self, command: commands.AckTask) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -73,6 +74,33 @@ def test_a_worker_that_waits_for_a_round_goes_back_with_a_restored_ps() -> None:
     lanes.groups = [Ledger(), Ledger()]
     lanes.run(lambda: lanes.groups[0].step == 3)
     assert lanes.next_batch(TaskId(0), 3) == 3
+
+
+@pytest.mark.parametrize("batches", [1, 2, 3])
+def test_a_worker_drops_tasks_that_a_restored_ps_needs_much_later(batches: int) -> None:
+    """They would stand in the queue before those that come first, and a wait would precede each of these."""
+    plan = replace(PLAN, epochs=12, minibatches_per_task=batches)
+    lanes, last = Lanes(plan=plan, cohort=1, patience_s=3600.0), 8
+    for task in range(last):
+        lanes.deliver(Purpose.TRAIN, task)
+    lanes.run(lambda: lanes.groups[0].has_all(0, last - 1))
+    lanes.groups = [Ledger(), Ledger()]
+    for task in (last, last + 1, *range(last + 2)):  # The rest of the window; and the master dispatches all in order.
+        lanes.deliver(Purpose.TRAIN, task)
+    lanes.run(lambda: lanes.groups[0].has_all(0, last + 2) and not lanes.leases)
+    assert lanes.of(TaskReturned)
+    assert all(event.is_dropped and event.task.number >= 4 for event in lanes.of(TaskReturned))
+
+
+@pytest.mark.parametrize("prefetch", [1, 2, 5])
+@pytest.mark.parametrize("batches", [1, 2, 3])
+def test_a_worker_that_need_not_wait_returns_no_task(batches: int, prefetch: int) -> None:
+    plan = replace(PLAN, epochs=4, minibatches_per_task=batches)
+    lanes = Lanes(plan=plan, prefetch=prefetch, cohort=1, patience_s=3600.0)
+    for task in plan.task_ids():
+        lanes.deliver(Purpose.TRAIN, task)
+    lanes.run(lambda: lanes.is_trained and not lanes.leases)
+    assert lanes.of(TaskReturned) == []
 
 
 def test_a_worker_that_waits_for_a_round_does_not_ask_an_empty_queue_without_a_pause() -> None:

@@ -92,6 +92,21 @@ def test_other_types_than_float32(write_module: WriteModule, update: str, dtype:
 
 
 @pytest.mark.parametrize(
+    ("update", "value"),
+    [
+        ("self.v.assign(0.9 * v + 0.1 * ops.mean(x, 0) / ops.sum(0 * x))", "NaN|infinite"),
+        ("self.v.assign(0.9 * v + ops.sum(0 * x, 0) / ops.sum(0 * x))", "NaN"),
+        ("self.v.assign(ops.log(ops.sum(0 * x, 0)))", "infinite"),
+    ],
+)
+def test_a_nan_before_a_layer_is_no_fault_of_its_update(write_module: WriteModule, update: str, value: str) -> None:
+    expected = f"the state 'v' of layer 'stateful' becomes ({value}) in a training step with the first [0-9] records"
+    with pytest.raises(UserError, match=expected) as caught:
+        rules_of(write_module, stateful(update))
+    assert "divide_no_nan" in caught.value.hint
+
+
+@pytest.mark.parametrize(
     "update",
     [
         "self.v.assign(v + (ops.mean(x, 0) - v) / self.other); self.other.assign(self.other + 1)",

@@ -13,7 +13,7 @@ from elasticdl.cli.display.report import print_end, print_summary
 from elasticdl.cli.jobs.accepted import leaving_lines
 from elasticdl.cli.jobs.handle import POLL_S, JobHandle, first_ended, until_ended
 from elasticdl.master.core import State
-from elasticdl.shared.errors import UserError
+from elasticdl.shared.errors import TransientError, UserError
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.views import reading
 from elasticdl.views.job_monitor import JobMonitor
@@ -42,14 +42,14 @@ def attach(job: JobHandle, *, is_new: bool = False) -> int:
 
 
 async def _follow(job: JobHandle, view: JobView) -> bool:
-    """Show the job until nothing runs it any more; False: the user left before."""
+    """Show the job until nothing runs it any more; False: the user left before, or nothing reads the output."""
     left, loop = asyncio.Event(), asyncio.get_running_loop()
     with interrupts.handled(loop, lambda _: left.set()):
         ending = until_ended(job, lambda text: view.print_line(f"Waiting: {text}"))
         showing, *_ = await first_ended(_show(job, view), ending, left.wait())
     if job.condition().is_running and not showing.cancelled():
         showing.result()
-    return not left.is_set()
+    return not left.is_set() and not view.console.has_lost_reader
 
 
 def _show_end(job: JobHandle, console: JobConsole) -> int:
@@ -72,14 +72,14 @@ async def _end_of(job: JobHandle) -> State:
         try:
             async with job.open() as bus:
                 return (await reading.exact(bus, all_evaluations=True)).state
-        except UserError:
+        except (TransientError, UserError):
             if time.monotonic() >= deadline_s:
                 raise
         await asyncio.sleep(POLL_S)
 
 
 async def _show(job: JobHandle, view: JobView) -> None:
-    """Show the job."""
+    """Show the job, as long as something reads the output."""
     printed = job.logs.printed()
     async with job.open() as bus:
         past = await reading.exact(bus, all_evaluations=True)
@@ -88,7 +88,7 @@ async def _show(job: JobHandle, view: JobView) -> None:
         monitor = JobMonitor(past, view.clock, view.on_record)
 
         async def tick() -> None:
-            while True:
+            while not view.console.has_lost_reader:
                 for pod, line in printed():
                     view.print_line(f"{pod} | {line}")
                 view.show(monitor.state, monitor.heartbeats, goodput_of(monitor.state.measured, GOODPUT_BATCHES_MIN))

@@ -9,7 +9,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from elasticdl.master.core import State
 from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.options import Seconds
+from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.names import MASTER, Service
 from elasticdl.shared.pod_instances import pid_of
 from elasticdl.views import reading
@@ -68,6 +69,16 @@ def parse_rate(text: str) -> Rate:
     return Rate(targets=targets, mean_s=mean_s)
 
 
+def check(rates: Sequence[Rate], spec: JobSpec) -> None:
+    """Refuse to kill ps of a job that has none."""
+    targets = {target.removeprefix(ALL) for rate in rates for target in rate.targets}
+    if Service.PS in targets and spec.has_ring and not spec.ps_pods:
+        raise UserError(
+            "this job has no parameter servers: its workers form a ring",
+            hint="Kill workers: --kill=worker:5s. The leader of the ring is one of them.",
+        )
+
+
 def _seconds(text: str) -> float:
     """A duration; 0: it is not a positive one."""
     try:
@@ -100,6 +111,7 @@ async def _kill(run: RunDirectory, rates: list[Rate], duration_s: float, chance:
     async with open_bus(run) as bus:
         job = await reading.exact(bus)
         state = job.state
+        check(rates, state.job)
         following = asyncio.create_task(_follow(bus.log, job))
         try:
             while run.is_locked() and not state.is_final and time.monotonic() < started_s + duration_s:
@@ -151,7 +163,8 @@ def _living(run: RunDirectory, state: State, target: str) -> Mapping[str, int]:
     if target in (MASTER, BROKER):
         pid = run.read().pids.get(target, 0)
         return {target: pid} if pid else {}
-    pids = {pod.name: pid_of(pod.instance) for pod in state.running(Service(target.removeprefix(ALL)))}
+    running = state.running(Service(target.removeprefix(ALL)))
+    pids = {pod.name: pid_of(pod.instance) for pod in running if not pod.is_hosted}  # A worker of a ring hosts ps-0.
     return {name: pid for name, pid in pids.items() if pid}
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.display.output import print_table
 from elasticdl.cli.jobs import run_directory
-from elasticdl.cli.jobs.handle import Condition, JobHandle, JobNotFoundError
+from elasticdl.cli.jobs.handle import Condition, JobEndedError, JobHandle, JobNotFoundError
 from elasticdl.cli.jobs.local_handle import shown_state
 from elasticdl.cli.jobs.requests import request
 from elasticdl.cli.jobs.run_directory import INTERRUPTED, NOTHING_TO_RESUME, RunDirectory
@@ -96,6 +96,8 @@ def stop(job: JobHandle) -> None:
     _check_not_suspended(job, condition, "stopped")
     try:
         asyncio.run(request(job, StopRequested(reason="elasticdl stop")))
+    except JobEndedError:
+        pass  # How it has ended is said below.
     except ElasticDLError:
         if not condition.can_terminate:
             raise

@@ -62,7 +62,13 @@ class JobConsole(Console):
     """For the output of a running job. If the reader or the terminal goes away, the job continues without output."""
 
     def __init__(self) -> None:
-        super().__init__(file=_never_failing(sys.stdout), highlight=False, markup=False)
+        self._output = _NeverFailing(sys.stdout)
+        super().__init__(file=cast(IO[str], self._output), highlight=False, markup=False)
+
+    @property
+    def has_lost_reader(self) -> bool:
+        """Whether the other end of the output was closed."""
+        return self._output.is_lost
 
     def print_line(self, line: str) -> None:
         """Print a message, wrapped for a terminal."""
@@ -88,19 +94,24 @@ class _NeverFailing:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self.is_lost = False
 
     def write(self, text: str) -> int:
         try:
             return self._stream.write(text)
         except OSError:
-            _connect(self._stream.fileno(), Path(os.devnull))
+            self._lose()
             return len(text)
 
     def flush(self) -> None:
         try:
             self._stream.flush()
         except OSError:
-            _connect(self._stream.fileno(), Path(os.devnull))
+            self._lose()
+
+    def _lose(self) -> None:
+        self.is_lost = True
+        _connect(self._stream.fileno(), Path(os.devnull))
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._stream, name)

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from elasticdl.cli.jobs.run_directory import INTERRUPTED
 from elasticdl.shared.bus.ports import Bus, JobReader
 from elasticdl.shared.bus.reading import present_records
-from elasticdl.shared.errors import UserError
+from elasticdl.shared.errors import TransientError, UserError
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.names import JobId
 from elasticdl.shared.process.garbage import uncollected
@@ -26,11 +26,17 @@ POLL_S = 1.0
 """Seconds between two checks whether a job is still running."""
 READ_INTERVAL_S = 1.0
 """Seconds between two requests of a command that follows the log of a running job, so that it costs the job little."""
+END_S = 10.0
+"""Seconds within which a launcher ends after its NATS server."""
 T = TypeVar("T")
 
 
 class JobNotFoundError(UserError):
     """No job has this id or name, or it is not there any more."""
+
+
+class JobEndedError(UserError):
+    """The job has ended while something was done with its bus, and its NATS server with it."""
 
 
 class NewLogLines(Protocol):
@@ -156,7 +162,7 @@ class JobHandle(ReadableJob, Protocol):
 
 
 def read_bus(job: ReadableJob, read: Callable[[JobReader], Awaitable[T]]) -> T:
-    """What ``read`` finds on the bus of a job."""
+    """What ``read`` finds on the bus of a job. If a running job ends meanwhile, ``read`` begins again on its files."""
     # ``asyncio.run`` restores the handler of SIGINT, for which Python formats the task with its result, twice: the text
     # of a state takes as long as reading it. So the task has no result.
     found: list[T] = []
@@ -165,7 +171,13 @@ def read_bus(job: ReadableJob, read: Callable[[JobReader], Awaitable[T]]) -> T:
         async with job.open() as bus:
             found.append(await read(bus))
 
-    asyncio.run(opened())
+    async def reading() -> None:
+        try:
+            await unless_ended(job, opened())
+        except JobEndedError:
+            await opened()
+
+    asyncio.run(reading())
     return found[0]
 
 
@@ -190,6 +202,31 @@ async def first_ended(*coroutines: Coroutine[Any, Any, object]) -> list[asyncio.
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     return tasks
+
+
+async def unless_ended(job: ReadableJob, work: Coroutine[Any, Any, None]) -> None:
+    """Work with the bus of a job. If the job is running, its server can go at any moment, and a request waits minutes.
+
+    Raises:
+        JobEndedError: the job ended before the work was done.
+    """
+    if not job.condition().is_running:
+        return await work
+    working, ending = asyncio.ensure_future(work), asyncio.ensure_future(until_ended(job))
+    try:
+        await asyncio.wait((working, ending), return_when=asyncio.FIRST_COMPLETED)
+        if working.done() and isinstance(working.exception(), TransientError):  # The server ends before the launcher.
+            await asyncio.wait((ending,), timeout=END_S)
+        elif working.done():
+            return working.result()
+        if not ending.done():
+            return working.result()
+        ending.result()
+        raise JobEndedError(f"{job.job} {job.condition().end}")
+    finally:
+        for task in (working, ending):
+            task.cancel()
+        await asyncio.gather(working, ending, return_exceptions=True)
 
 
 async def until_ended(

@@ -33,12 +33,12 @@ class LocalJobHandle:
         self.logs = LocalLogs(run)
 
     def condition(self) -> Condition:
-        """See ``JobHandle``. A command that reads the log of an ended job holds the lock, too."""
+        """See ``JobHandle``."""
         if not self._run.path.exists():
             raise JobNotFoundError(f"job {self.job} was deleted")
         record = self._run.read()
         return Condition(
-            is_running=self._run.is_locked() and self._run.holder() in (0, record.launcher_pid),
+            is_running=self._run.is_launched(record),
             state=shown_state(self._run, record),
             message=record.message,
             next_step=record.next_step,

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 
-from elasticdl.cli.jobs.handle import JobHandle
+from elasticdl.cli.jobs.handle import JobHandle, unless_ended
 from elasticdl.shared.messages.events import ScaleRequested, StopRequested
 from elasticdl.shared.names import PodName, Service
 from elasticdl.shared.process.clock import SystemClock
@@ -15,7 +15,15 @@ from elasticdl.shared.process.event_publisher import QueuedEventPublisher
 
 
 async def request(job: JobHandle, event: StopRequested | ScaleRequested) -> None:
-    """Put a request to a running job on its log, where its master reads it."""
+    """Put a request to a running job on its log, where its master reads it.
+
+    Raises:
+        JobEndedError: nothing reads it any more.
+    """
+    await unless_ended(job, _published(job, event))
+
+
+async def _published(job: JobHandle, event: StopRequested | ScaleRequested) -> None:
     async with job.open() as bus:
         name = PodName(f"client-{os.getpid()}")
         publisher = QueuedEventPublisher(

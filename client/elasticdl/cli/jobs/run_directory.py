@@ -240,6 +240,10 @@ class RunDirectory:
             return 0
         return holder
 
+    def is_launched(self, record: JobRecord) -> bool:
+        """Whether the job's launcher is running. A command that reads the log of an ended job holds the lock, too."""
+        return self.is_locked() and self.holder() in (0, record.launcher_pid)
+
     def can_be_resumed(self) -> bool:
         """Whether the job may have left something to resume from: an event log, even if it is lost now.
 

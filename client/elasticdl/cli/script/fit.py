@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 import shutil
 import sys
 import warnings
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from elasticdl.cli.script import arrays, callbacks, continuing, optimizer_state
 from elasticdl.cli.script.call_data import CallData, Columns, data_of, few_of, pass_over
@@ -29,6 +31,9 @@ from elasticdl.shipping.own_steps import check_optimizers, has_own_step, optimiz
 
 LARGE_BYTES = 64 << 20
 """On this machine, arrays from this size on are written while the model is checked, smaller ones before that."""
+
+_NUMBERED = re.compile(r"(.+)\.(\d+)")
+"""A number of a metric whose result is an array."""
 
 
 def fit(model: Any, original: Any, args: Any, kwargs: Any, launchers: Launchers, script: Path) -> Any:
@@ -293,8 +298,25 @@ def _history(model: Any, epochs: list[Mapping[str, Any]], given: Mapping[str, An
     for place, epoch in enumerate(epochs):
         validation = {f"val_{name}": value for name, value in epoch["validation"].items()}
         logs = {"loss": epoch["loss"], **epoch["metrics"], **validation, "learning_rate": epoch.get("learning_rate")}
-        history.on_epoch_end(given["initial_epoch"] + place, shown(logs, given))
+        history.on_epoch_end(given["initial_epoch"] + place, with_arrays(shown(logs, given)))
     if has_rate(given) and epochs and (last := epochs[-1].get("learning_rate")) is not None:
         model.optimizer.learning_rate = last
     model.history = history
     return history
+
+
+def with_arrays(logs: Mapping[str, Any]) -> dict[str, Any]:
+    """The logs of an epoch, in which the numbers ``name.0``, ``name.1``... of a metric are one array."""
+    parts: dict[str, dict[int, float]] = {}
+    for name, value in logs.items():
+        if numbered := _NUMBERED.fullmatch(name):
+            parts.setdefault(numbered[1], {})[int(numbered[2])] = value
+    found: dict[str, Any] = {}
+    for name, value in logs.items():
+        numbered = _NUMBERED.fullmatch(name)
+        numbers = parts[numbered[1]] if numbered else {}
+        if numbered and numbered[1] not in logs and sorted(numbers) == list(range(len(numbers))):
+            found[numbered[1]] = np.array([numbers[place] for place in range(len(numbers))])
+        else:
+            found[name] = value
+    return found

@@ -209,8 +209,8 @@ class TrainFlags(JobFlags):
     global_batch_size: Annotated[
         int | None,
         Flag(
-            "With --use_async=false: records per update, in place of --minibatch_size. Each of the --grads_to_wait "
-            "minibatches gets an equal part.",
+            "With --use_async=false or AllreduceStrategy: records per update, in place of --minibatch_size. Each of "
+            "the --grads_to_wait minibatches gets an equal part.",
             metavar="N",
             shows="--minibatch_size times --grads_to_wait",
             panel=TRAINING,

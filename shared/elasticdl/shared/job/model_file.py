@@ -172,8 +172,8 @@ def check_syntax(file: ModelFile) -> None:
     tree = _tree(file.path)
     refuse_old_names(file.path, tree)
     required = [*file.functions.values(), *(() if may_compile(file) else map(file.name_of, _REQUIRED))]
-    if _imports_all(tree.body):
-        return  # The name may be imported; loading the module will show.
+    if _imports_all(tree.body) or any(isinstance(node, ast.Raise) for node in tree.body):
+        return  # The name may be imported, or the file says itself why it defines none; loading the module will show.
     names = set(_names(tree.body))
     _refuse_fit(file, tree)
     for needed in (file.symbol, *required):

@@ -24,6 +24,8 @@ from elasticdl.shared.job.ledger import Ledger
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.names import TaskId
 
+COHORTS_AHEAD = 3
+"""Cohorts that the master keeps dispatched. What is dispatched again must not queue behind many tasks."""
 _NO_END = 1 << 62
 """More tasks than any plan has. A resume can add epochs that a worker's plan lacks."""
 RoundKey = tuple[int, int, int]
@@ -43,6 +45,21 @@ class Rounds:
         start = task - (task - first) % self.tasks_per_cohort
         end = min(start + self.tasks_per_cohort, first + self.plan.tasks_per_epoch)
         return range(start, min(end, self.plan.tasks) if self.plan.is_truncated else end)
+
+    @property
+    def window(self) -> int:
+        """How many tasks the master keeps dispatched."""
+        return COHORTS_AHEAD * self.tasks_per_cohort
+
+    def long_before(self, task: TaskId) -> TaskId | None:
+        """The last task that must be complete when the master dispatches this one; None if there is no such task.
+
+        All incomplete tasks before a dispatched one fit into the window. Between them only tasks of the first
+        incomplete cohort can be complete, because later cohorts wait for it. So a ledger that lacks this task was
+        restored since.
+        """
+        number = task - self.window - self.tasks_per_cohort
+        return TaskId(number) if number >= 0 else None
 
     def members(self, task: TaskId, batch: int) -> tuple[TaskId, ...]:
         """The tasks that have a batch in the round of this one, itself included."""

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import cast
 
 from elasticdl.cli.display.consoles import plain_console
-from elasticdl.cli.jobs.handle import POLL_S, ReadableJob, first_ended, read_bus, until_ended
+from elasticdl.cli.jobs.handle import POLL_S, ReadableJob, first_ended, read_bus, unless_ended, until_ended
 from elasticdl.master.core import State
 from elasticdl.shared.bus.ports import Bus, JobReader
 from elasticdl.shared.errors import TransientError, UserError
@@ -67,7 +67,7 @@ class Exporter:
         while True:
             try:
                 async with self._job.open() as bus:
-                    await self.read(bus)
+                    await unless_ended(self._job, self.read(bus))
                     give_up_s = 0.0
                     if not self._job.condition().is_running:
                         return

@@ -5,7 +5,8 @@ It looks for another task of the cohort. If it has none after a while, another w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
 
 from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.job.tasks import TaskRef
@@ -35,6 +36,7 @@ class RoundWait:
         self._waiting: BatchRef | None = None
         self._since_s = 0.0
         self._is_reported = False
+        self._looked_back_s = -math.inf
         self._computed_s = 0.0
         self._computed = 0
         self._is_short = False
@@ -61,9 +63,21 @@ class RoundWait:
 
     def on_task(self, task: TaskRef) -> None:
         """A further task arrived."""
+        self._looked_back_s = -math.inf
         if self._waiting is not None:
             is_sibling = task.number in self._rounds.cohort(TaskId(self._waiting.task.number))
             self._is_short = is_sibling and self._waiting.batch > 0
+
+    def looks_back(self, now_s: float) -> bool:
+        """Whether to ask now if a ps was restored; True with the first delay of each task, and from time to time."""
+        if now_s - self._looked_back_s < self._patience_s:
+            return False
+        self._looked_back_s = now_s
+        return True
+
+    def long_before(self, task: TaskRef) -> TaskId | None:
+        """A task that only a ps that was restored can lack while this one is trained."""
+        return self._rounds.long_before(TaskId(task.number))
 
     def wants_task(self, now_s: float) -> bool:
         """Whether to look for another task of the cohort."""
@@ -74,16 +88,33 @@ class RoundWait:
         cohort = self._rounds.cohort(TaskId(task.number))
         return [other for other in tasks if other.number in cohort and other != task]
 
-    def on_pushed(self, ref: BatchRef, tasks: Sequence[TaskRef], begun: Sequence[TaskRef]) -> list[TaskRef]:
+    def end(self) -> None:
+        """The worker waits no longer: it continues, or has dropped its tasks."""
+        self._waiting, self._is_reported = None, False
+
+    def side_by_side(self, tasks: Sequence[TaskRef]) -> int:
+        """How many of these tasks are trained together with the first one, itself included; at least 1."""
+        if not tasks:
+            return 1
+        first = min(tasks, key=lambda task: task.number)
+        return 1 + len(self.siblings(first, tasks))
+
+    def on_pushed(
+        self, ref: BatchRef, tasks: Sequence[TaskRef], *, begun: Collection[TaskRef], read: Collection[TaskRef]
+    ) -> list[TaskRef]:
         """The worker continues.
 
+        Args:
+            begun: those of which a batch was computed.
+            read: those of which a batch was read.
+
         Returns:
-            Tasks for other workers: all but one of those that the worker has not begun, and that it need not train
-            itself.
+            Tasks for other workers: those of this cohort that the worker has not begun and need not train itself, and
+            those of later cohorts that it has not read.
         """
-        self._waiting, self._is_reported = None, False
+        self.end()
         present = self._rounds.cohort(TaskId(ref.task.number))
         unbegun = [task for task in tasks if task not in begun and task != ref.task]
         siblings = [task for task in unbegun if task.number in present]
-        later = [task for task in unbegun if task.number >= present.stop]
-        return ([] if self._is_short else siblings) + later[1:]
+        later = [task for task in unbegun if task.number >= present.stop and task not in read]
+        return ([] if self._is_short else siblings) + later

@@ -43,6 +43,8 @@ from elasticdl.worker.failures import Failure
 from elasticdl.worker.ps_client.requests import PushOutcome, TaskProgress
 
 PULL_TIMER = "pull again"
+SURPLUS = "another worker can train it at the same time"
+"""Why a worker returns a task of a round that it need not train itself."""
 
 
 class Training:
@@ -151,11 +153,35 @@ class Training:
 
     def _find_positions(self, wait: RoundWait, delayed: BatchRef) -> Procedure[None]:
         """The round may also wait for another task of this worker, of which a batch is next that no pull asks for."""
+        if wait.looks_back(self._effects.now_s):
+            yield from self._drop_far_ahead(wait)
+        if not self.order.is_valid(delayed):
+            return
         yield from self._find_position(delayed)
         for task in wait.siblings(delayed.task, self.order.tasks):
             ref = self._unpulled(task)
             if ref:
                 yield from self._find_position(ref)
+
+    def _drop_far_ahead(self, wait: RoundWait) -> Procedure[None]:
+        """Drop tasks that a restored ps has moved far into the future: the master dispatches all tasks in order again.
+
+        Otherwise they would be first in the queue, before those that the worker needs.
+        """
+        for task in self.order.tasks:
+            earlier = wait.long_before(task)
+            if earlier is None:
+                continue
+            batches = self._plan.batches_of(earlier)
+            progress = yield AskProgress(task=earlier, batches=batches)
+            if progress.next_batch < batches and task in self.order.tasks:
+                wait.end()
+                self._effects.start(self._dropping(task))
+
+    def _dropping(self, task: TaskRef) -> Procedure[None]:
+        self.order.give_away(task)
+        tally = self._tallies.pop(task, None)
+        return self._outcomes.drop(self._leases.release(task), "a ps was restored and needs earlier tasks first", tally)
 
     def _unpulled(self, task: TaskRef) -> BatchRef | None:
         """The next batch of a task, if no earlier one is on its way between the worker and the ps."""
@@ -273,7 +299,7 @@ class Training:
     def _may_read(self) -> bool:
         if self._round_wait is None:
             return pipelining.may_read(self.window, self._pipeline, batches_are_short=self._ahead.batches_are_short)
-        tasks, following = max(1, len(self.order.tasks)), self.order.next_key
+        tasks, following = self._round_wait.side_by_side(self.order.tasks), self.order.next_key
         return pipelining.may_read(
             self.window,
             self._pipeline,
@@ -288,8 +314,9 @@ class Training:
         if self._round_wait is None:
             return
         self.on_pull_timer()
-        for task in self._round_wait.on_pushed(pushed, self.order.tasks, tuple(self._tallies)):
-            self._effects.start(self.returning(task, "another worker can train it at the same time"))
+        read = {batch.ref.task for batch in self.window}
+        for task in self._round_wait.on_pushed(pushed, self.order.tasks, begun=tuple(self._tallies), read=read):
+            self._effects.start(self.returning(task, SURPLUS))
 
     def _push(self, conditions: Conditions) -> bool:
         found = pipelining.to_push(self.window, self._pipeline, conditions)

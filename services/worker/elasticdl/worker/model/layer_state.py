@@ -95,6 +95,8 @@ def state_rules(built: BuiltModel, example: Batch, path: Path) -> dict[int, Stat
         with user_code(path, "the model"):
             run = _runner(built, *_some_records(example, count))
             found = _rules_of_batch(run, built.assigned)
+            broken = [variable for rule, variable in zip(found, built.assigned, strict=True) if rule is None]
+            _require_finite(run, built.assigned, broken, path, records=min(count, example.count))
         rules = found if rules is None else [_agreed(one, other) for one, other in zip(rules, found, strict=True)]
     assert rules is not None
     named = {}
@@ -113,6 +115,24 @@ def _refusal(variable: Any, path: Path) -> UserError:
         hint="Rewrite the update as one of these, with the same factor for all elements and batches: "
         "m * v + (1 - m) * x, v + x, maximum(v, x), minimum(v, x), or a value that does not depend on v.",
     )
+
+
+def _require_finite(run: Run, assigned: Sequence[Any], broken: Sequence[Any], path: Path, *, records: int) -> None:
+    """Refuse a model in which NaN or an infinite value arrives at a layer with state: its updates say nothing then."""
+    if not broken:
+        return
+    initial = [_flat(variable.value) for variable in assigned]
+    for variable, before, after in zip(assigned, initial, run(initial), strict=True):
+        if any(variable is one for one in broken) and np.isfinite(before).all() and not np.isfinite(after).all():
+            layer, _, name = variable.path.rpartition("/")
+            value = "NaN" if np.isnan(after).any() else "infinite"
+            raise UserError(
+                f"{path}: the state {name!r} of layer {layer!r} becomes {value} in a training step with the first "
+                f"{records} records",
+                hint="The data, feed() or a layer before this one gives NaN or infinite values for them. Look for a "
+                "division by zero, such as the mean of a masked row without words; tf.math.divide_no_nan gives 0 "
+                "there. Look for log(0) and for missing values, too.",
+            )
 
 
 def _with_range(variable: Any, rule: StateRule) -> StateRule:

@@ -103,7 +103,7 @@ def on_task_returned(state: State, envelope: Envelope, event: TaskReturned) -> N
     """Apply that a worker has returned a task to the queue, with the statistics of what it has computed."""
     _end_attempt(state, envelope, event)
     if state.training and event.task.purpose is Purpose.TRAIN:
-        state.training.statistics.add(event, envelope, state.training.plan)
+        state.training.on_task_returned(event, envelope)
     elif event.task.purpose is Purpose.MERGE:
         on_merge_returned(state, event)
         if event.is_dropped:

@@ -16,8 +16,6 @@ from elasticdl.shared.names import Purpose
 
 WINDOW_TASKS_MIN = 64
 TASKS_PER_WORKER_MIN = 8
-COHORTS_AHEAD = 3
-"""Synchronous training: cohorts that are kept dispatched. What is dispatched again must not queue behind many tasks."""
 
 
 def decide_dispatch(state: State, now_s: float) -> Decisions:
@@ -29,7 +27,7 @@ def decide_dispatch(state: State, now_s: float) -> Decisions:
     tasks_per_s = len(training.statistics.counted) / elapsed_s
     window = window_of(tasks_per_s, state.job.limits.window_s, state.workers)
     if rounds := state.job.rounds:
-        window = COHORTS_AHEAD * rounds.tasks_per_cohort
+        window = rounds.window
     repeated = tasks_to_repeat(training, window, window // 4 if state.job.rounds is None else 1)
     new = new_tasks(training, window, dispatch_limit(state))
     decisions: Decisions = []

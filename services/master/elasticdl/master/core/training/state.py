@@ -10,7 +10,7 @@ from elasticdl.master.core.training.statistics import EpochTotals, TrainingStati
 from elasticdl.shared.job.credits import ps_set_digest
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.rangeset import RangeSet
-from elasticdl.shared.messages.events import Envelope, TaskFinished
+from elasticdl.shared.messages.events import Envelope, TaskFinished, TaskReturned
 from elasticdl.shared.names import NOBODY, Incarnation, PodName, TaskId
 
 PS_SETS_MAX = 16
@@ -195,6 +195,13 @@ class Training:
             self.lacking.add(task)
         self.statistics.add(event, envelope, self.plan)
         return is_complete and not was_complete
+
+    def on_task_returned(self, event: TaskReturned, envelope: Envelope) -> None:
+        """Count what was computed of a task; one that is off the queue has to be dispatched again."""
+        if event.is_dropped and event.task.number in self.outstanding:
+            self.outstanding.discard(event.task.number)
+            self.lacking.add(event.task.number)
+        self.statistics.add(event, envelope, self.plan)
 
     def _is_complete_with(self, event: TaskFinished, placement_version: int) -> bool:
         """Credit a task that was not complete; returns whether every ps is credited with it now."""

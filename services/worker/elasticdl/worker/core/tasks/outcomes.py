@@ -173,11 +173,11 @@ class TaskOutcomes:
         self._return(leases)
         self.running -= 1
 
-    def drop(self, leases: Sequence[LeasedTask], reason: str) -> Procedure[None]:
+    def drop(self, leases: Sequence[LeasedTask], reason: str, tally: Tally | None = None) -> Procedure[None]:
         """Report that the task can't be done as it is, and take it off the queue."""
         self.running += 1
         for lease in leases:
-            yield self._returned(lease, reason, Tally(), is_dropped=True)
+            yield self._returned(lease, reason, tally or Tally(), is_dropped=True)
         self._acknowledge(leases)
         self.running -= 1
 
