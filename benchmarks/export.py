@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.views import HERE, as_installed
 
 if TYPE_CHECKING:
+    from elasticdl.cli.jobs.handle import Condition
     from elasticdl.shared.bus.ports import JobReader
     from elasticdl.shared.messages.events import LogRecord
 
@@ -114,6 +115,12 @@ class JobOnServer:
 
         async with await connect(self._url, JobId(JOB)) as bus:
             yield bus
+
+    def condition(self) -> Condition:
+        """See ``ReadableJob``."""
+        from elasticdl.cli.jobs.handle import Condition
+
+        return Condition(is_running=False, state="interrupted")
 
 
 def one_why(url: str, path: Path) -> None:
