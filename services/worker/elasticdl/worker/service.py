@@ -156,6 +156,9 @@ class Worker:
                 of=commands.lane_of,
                 own=commands.COMPUTE,
                 on_loop=LoopLanes(names=commands.LANES_ON_LOOP, execute=on_loop.execute, call_soon=self.loop.call_soon),
+                borrowed_after=commands.borrowed_in_ring
+                if spec.has_ring and not spec.has_tables_beside_ring
+                else lambda _command: "",
             ),
             clock=self._clock,
             failed=self._failed,
@@ -395,8 +398,14 @@ class Worker:
         self._exit_code = command.exit_code
         if command.reason:
             _log.error("the worker can't continue", reason=command.reason)
+        self._stop_lanes()
+
+    def _stop_lanes(self) -> None:
+        """Let every lane end, also one that waits for other workers; any thread may call."""
         if self._round_steps is not None:
             self._round_steps.close()
+        if self._ring is not None:
+            self._ring.ask_to_leave()
         self._runner.stop()
 
     def _background_failed(self, error: BaseException) -> None:
@@ -407,7 +416,7 @@ class Worker:
 
     def _failed(self, error: BaseException) -> None:
         self._fault = self._fault or error
-        self._runner.stop()
+        self._stop_lanes()
 
 
 def weights_file(spec: JobSpec, epoch: int) -> str:

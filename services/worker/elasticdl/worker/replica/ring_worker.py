@@ -95,9 +95,14 @@ class RingWorker:
         """Wait until this worker is a member of the ring, so that it can train; whether it is."""
         return self._ring.wait_until_member(timeout_s)
 
+    def ask_to_leave(self) -> None:
+        """Leave the ring after the round that is reduced now; returns at once. Nothing waits for a generation then."""
+        if self._has_asked:  # A spare may end without having been a member.
+            self._ring.ask_to_leave()
+
     def close(self) -> None:
         """Leave the ring after the round that is reduced now, and stop serving."""
-        if self._has_asked:  # A spare may end without having been a member.
+        if self._has_asked:
             self._ring.leave()
         self._membership.close()
         self._ring.close()

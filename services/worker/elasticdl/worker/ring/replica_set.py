@@ -158,9 +158,14 @@ class ReplicaSet:
             self._changed.notify_all()
         self._runner.post(events.ModelReady(step=step))
 
+    def ask_to_leave(self) -> None:
+        """Leave after the round that is reduced now, if one is. Returns at once."""
+        if not self._has_left:
+            self._runner.post(events.LeaveRequested())
+
     def leave(self) -> None:
-        """Leave after the round that is reduced now, if one is. Returns when this member takes no part any more."""
-        self._runner.post(events.LeaveRequested())
+        """``ask_to_leave``, and wait until this member takes no part any more."""
+        self.ask_to_leave()
         with self._changed:
             self._changed.wait_for(lambda: self._has_left)
 
