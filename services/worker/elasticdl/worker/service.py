@@ -156,9 +156,7 @@ class Worker:
                 of=commands.lane_of,
                 own=commands.COMPUTE,
                 on_loop=LoopLanes(names=commands.LANES_ON_LOOP, execute=on_loop.execute, call_soon=self.loop.call_soon),
-                borrowed_after=commands.borrowed_in_ring
-                if spec.has_ring and not spec.has_tables_beside_ring
-                else lambda _command: "",
+                borrowed_after=self._borrowed_after,
             ),
             clock=self._clock,
             failed=self._failed,
@@ -221,6 +219,14 @@ class Worker:
         if self._ring is not None:
             self._ring.start()
         self._runner.post(Started(notes=notes))
+
+    def _borrowed_after(self, command: Command) -> str:
+        """In a ring of one, the thread that computes a batch pushes it and pulls for the next one: it wakes no other.
+
+        With other members the pull waits for them, and a thread has to wake anyway.
+        """
+        is_alone = self._ring is not None and self._ring.is_alone
+        return commands.PS if is_alone and isinstance(command, commands.ComputeBatch) else ""
 
     def _wait_for_promotion(self, notes: tuple[str, ...]) -> None:
         """Take part as soon as the master says so; returns at once."""

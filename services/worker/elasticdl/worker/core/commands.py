@@ -377,12 +377,3 @@ _LANES: Mapping[type, str] = {
 def lane_of(command: Command) -> str:
     """The lane that executes a command."""
     return _LANES[type(command.command if isinstance(command, Issued) else command)]
-
-
-def borrowed_in_ring(command: Command) -> str:
-    """The lane whose next commands the thread that has executed a command executes, in a ring without tables.
-
-    There, a worker has nothing to compute before it has pushed a batch and pulled for the next one, and neither needs
-    the network of another service. So no thread has to wake up for a step.
-    """
-    return PS if isinstance(command, ComputeBatch) else ""

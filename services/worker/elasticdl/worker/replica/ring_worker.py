@@ -48,7 +48,7 @@ class RingWorker:
     ) -> None:
         settings = around.settings
         self._clock = around.clock
-        self._has_asked = False
+        self._has_asked, self._has_tables = False, around.spec.has_tables_beside_ring
         self.replica = Replica(around.spec, signature.without_tables, around.clock, updater=updater)
         hosted = HostedReplica(core=self.replica.core, on_serving=self._on_serving, before_order=self._before_order)
         self._serving = Serving(around, hosted, failed=failed)
@@ -85,6 +85,11 @@ class RingWorker:
     def address(self) -> str:
         """``host:port`` at which it accepts connections of other members."""
         return self._ring.address
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this worker needs nothing of another process to commit a batch."""
+        return self._ring.is_alone and not self._has_tables
 
     def start(self) -> None:
         """Ask to be a member."""

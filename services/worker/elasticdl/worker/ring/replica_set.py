@@ -129,6 +129,12 @@ class ReplicaSet:
             )
 
     @property
+    def is_alone(self) -> bool:
+        """Whether a generation is open that has no other member."""
+        generation = self._open
+        return generation is not None and len(generation.members) == 1
+
+    @property
     def has_uncommitted(self) -> bool:
         """Whether batches are contributed, here or at another member, that this state lacks. A leader knows of all."""
         with self._changed:
