@@ -1,10 +1,13 @@
 """Training steps of dense models: jobs with AllReduce beside TensorFlow's and PyTorch's strategies, in turns.
 
-    python benchmarks/strategies.py [--models mlp resnet20 transformer] [--torch PYTHON] [--turns 15] [--seconds 1.5]
+    python benchmarks/strategies.py [--models mlp resnet20 transformer] [--groups two one deterministic]
+        [--torch PYTHON] [--turns 15] [--seconds 1.5]
 
 ``ring``: a job of two workers with ``AllreduceStrategy``. ``mwms``: two workers of ``MultiWorkerMirroredStrategy`` with
 the same Keras model. ``ddp``: its twin in PyTorch with ``DistributedDataParallel``, in PYTHON, an interpreter with
 PyTorch of its own. ``ring of 1``: a job of one worker; ``loop``: one process that calls Keras' compiled train function.
+``exact``: a job with ``--deterministic`` beside the same job without it (``plain``), both of two workers and with
+updates of 8 minibatches, so a step of a worker is a quarter of an update.
 The processes that compute share the cores: each has half of them as threads, or all. The peers have their data in
 memory; the jobs read them from a file.
 
@@ -44,6 +47,10 @@ PER_TASK = 39
 """Minibatches: two tasks are an epoch of the perceptron."""
 RECORDS = 2 * PER_TASK * BATCH["mlp"]
 """All tasks are full: a short one beside a long one in a cohort leaves a worker without work for most of its rounds."""
+MICRO_BATCHES = 8
+"""Of an update of the jobs with and without ``--deterministic``. An epoch of theirs has as many tasks, or more."""
+WORKERS = {"two": 2, "one": 1, "deterministic": 2}
+"""By group."""
 WARM_UP_STEPS = 30
 START_S = 300.0
 
@@ -103,22 +110,25 @@ class Contender:
 class Starter:
     """Starts contenders for one model."""
 
-    def __init__(self, kind: str, folder: Path, torch: str, *, threads: int) -> None:
+    def __init__(self, kind: str, group: str, folder: Path, torch: str) -> None:
         self._kind, self._folder, self._torch = kind, folder, torch
         self._data = folder / f"{kind}.npz"
-        write_data(kind, self._data)
+        needed = MICRO_BATCHES * PER_TASK * BATCH[kind] if group == "deterministic" else 0
+        write_data(kind, self._data, max(RECORDS, needed))
+        # A job divides the cores among its workers in the same way.
+        threads = max(1, (os.cpu_count() or 1) // WORKERS[group])
         names = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
         quiet = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2", "KERAS_BACKEND": "tensorflow"}
         self._environment = os.environ | dict.fromkeys(names, str(threads)) | quiet
 
-    def job(self, name: str, workers: int) -> Contender:
+    def job(self, name: str, workers: int, *options: str) -> Contender:
         """A job with AllreduceStrategy."""
         runs = self._folder / name
         command = [sys.executable, "-m", "elasticdl.cli.main", "train", f"--training_data={self._data}"]
         command += [f"--model_def={HERE / 'peers/keras_models.py'}", f"--model_params=kind='{self._kind}'"]
         command += [f"--minibatch_size={BATCH[self._kind]}", f"--num_workers={workers}", "--num_epochs=1000"]
         command += ["--distribution_strategy=AllreduceStrategy", "--label=label", "--seed=1"]
-        command += [f"--num_minibatches_per_task={PER_TASK}"]
+        command += [f"--num_minibatches_per_task={PER_TASK}", *options]
         environment = {"ELASTICDL_RUN_DIR": str(runs)}
         job = self._start(name, [command], lambda: computed(runs) // workers, environment)
         job.end = signal.SIGTERM
@@ -162,15 +172,15 @@ class Starter:
         return Contender(name=name, processes=processes, steps=steps, log=log)
 
 
-def write_data(kind: str, path: Path) -> None:
+def write_data(kind: str, path: Path, records: int = RECORDS) -> None:
     """Records of the model's shape, without meaning."""
     chance, shape = np.random.default_rng(0), {"mlp": (429,), "resnet20": (32, 32, 3), "transformer": (64,)}[kind]
     x = (
-        chance.integers(0, 4000, (RECORDS, *shape))
+        chance.integers(0, 4000, (records, *shape))
         if kind == "transformer"
-        else chance.normal(size=(RECORDS, *shape)).astype(np.float32)
+        else chance.normal(size=(records, *shape)).astype(np.float32)
     )
-    np.savez(path, x=x, label=chance.integers(0, 10, RECORDS))
+    np.savez(path, x=x, label=chance.integers(0, 10, records))
 
 
 def free_ports(count: int) -> list[int]:
@@ -216,7 +226,7 @@ def report(kind: str, contenders: list[Contender]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=list(BATCH), choices=list(BATCH))
-    parser.add_argument("--groups", nargs="+", default=["two", "one"], choices=["two", "one"])
+    parser.add_argument("--groups", nargs="+", default=list(WORKERS), choices=list(WORKERS))
     parser.add_argument("--torch", default="", metavar="PYTHON")
     parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=1.5)
@@ -226,9 +236,7 @@ def main() -> None:
     for kind in arguments.models:
         for group in arguments.groups:
             with tempfile.TemporaryDirectory() as name:
-                # A job divides the cores among its workers in the same way.
-                threads = max(1, (os.cpu_count() or 1) // {"two": 2, "one": 1}[group])
-                starter = Starter(kind, Path(name), arguments.torch, threads=threads)
+                starter = Starter(kind, group, Path(name), arguments.torch)
                 contenders: list[Contender] = []
                 try:
                     if group == "two":
@@ -236,6 +244,10 @@ def main() -> None:
                         contenders.append(starter.mwms())
                         if arguments.torch:
                             contenders.append(starter.ddp())
+                    elif group == "deterministic":
+                        waits = f"--grads_to_wait={MICRO_BATCHES}"
+                        contenders += [starter.job("exact", 2, waits, "--deterministic")]
+                        contenders += [starter.job("plain", 2, waits)]
                     else:
                         contenders += [starter.job("ring of 1", 1), starter.loop()]
                     take_turns(contenders, arguments.turns, arguments.seconds)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.unit.master.driver import PS, Driver, job_spec
+from tests.unit.master.driver import PS, Driver, job_spec, whole
 
 from elasticdl.master.core.invariants import check
 from elasticdl.master.core.pods.state import PodPhase
@@ -252,6 +252,22 @@ def test_the_last_snapshot_comes_before_the_workers_stop(ring: Ring) -> None:
     ring.feed(taken, Service.PS, PS, ring.state.pods[PS].incarnation)
     assert {command.pod for command in ring.take(StopPod)} == {"worker-0", "worker-1", "worker-2"}
     assert ring.state.job_state is commands.JobState.STOPPED
+
+
+def test_the_audit_of_a_finished_job_stays_when_its_last_generation_is_served_late(ring: Ring) -> None:
+    ring.serve(whole(ring.state.plan))
+    (order,) = ring.take(TakeSnapshot)
+    ledgers = ring.groups(PS, whole(ring.state.plan))
+    taken = events.SnapshotTaken(manifest="m", request=order.request, ledgers=ledgers, size_bytes=1, seconds=0.1)
+    ring.feed(taken, Service.PS, PS, ring.state.pods[PS].incarnation)
+    generation = ring.state.ring.generation
+    ring.exit_pod("worker-2", ExitCause.PREEMPTED)
+    assert ring.state.ring.generation == generation + 1
+    ring.feed(events.LedgersRead(ps=PS, manifest="m", ledgers=ledgers), Service.MASTER, "master", "master")
+    assert ring.is_in(commands.JobState.SUCCEEDED)
+    ring.serve(whole(ring.state.plan))
+    assert ring.state.closing.audit is not None
+    assert ring.state.closing.audit.exact
 
 
 def test_a_resume_continues_with_higher_numbers_and_no_members(ring: Ring) -> None:

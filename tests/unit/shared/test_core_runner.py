@@ -33,6 +33,8 @@ class Relay:
 def run(command: object) -> object:
     if command == "a:raise":
         raise ValueError("lane")
+    if command == "b:go":
+        return "go", "a:1", "a:2"
     return (command, threading.current_thread().name)
 
 
@@ -42,7 +44,12 @@ def runner(
     return CoreRunner(
         core,
         execute=execute,
-        lanes=Lanes(threads=("a", "b"), of=lambda command: str(command).partition(":")[0], own="main"),
+        lanes=Lanes(
+            threads=("a", "b"),
+            of=lambda command: str(command).partition(":")[0],
+            own="main",
+            borrowed_after=lambda command: "a" if command == "b:go" else "",
+        ),
         clock=SystemClock(),
         failed=failures.put,
     )
@@ -83,13 +90,26 @@ def test_a_thread_borrows_an_idle_lane_for_the_first_commands_of_its_event() -> 
     running.start()
     own = threading.current_thread().name
     for _ in range(3):
-        running.post(("go", "a:1", "b:1", "a:2", "a:3"), borrows="a")
-        outcomes = [core.seen.get(timeout=WAIT_S) for _ in range(5)][1:]
-        assert [each for each in outcomes if each != ("b:1", "b")] == [("a:1", own), ("a:2", own), ("a:3", "a")]
+        running.post(("go", "a:1", "b:1", "a:2", "a:3", "a:4"), borrows="a")
+        outcomes = [each for each in (core.seen.get(timeout=WAIT_S) for _ in range(6)) if each != ("b:1", "b")]
+        assert outcomes[1:] == [("a:1", own), ("a:2", own), ("a:3", own), ("a:4", "a")]
         while running._lanes["a"].unfinished:
             threading.Event().wait(0.001)
     running.stop()
     assert running.join(WAIT_S)
+
+
+def test_a_lane_borrows_another_one_for_what_follows_from_its_command() -> None:
+    core, failures = Relay(), queue.SimpleQueue[BaseException]()
+    running = runner(core, failures)
+    running.start()
+    running.post(("go", "b:go"))
+    assert [core.seen.get(timeout=WAIT_S) for _ in range(4)][2:] == [("a:1", "b"), ("a:2", "b")]
+    running.post(("go", "a:3"))
+    assert [core.seen.get(timeout=WAIT_S) for _ in range(2)][1] == ("a:3", "a")
+    running.stop()
+    assert running.join(WAIT_S)
+    assert failures.empty()
 
 
 def test_a_busy_lane_is_not_borrowed_and_keeps_its_order() -> None:

@@ -14,6 +14,7 @@ from tests.deadline import DEADLINE_S
 from tests.unit.worker_ring.toy import SIZE, ToyMaster, ToyWorker
 
 from elasticdl.shared.names import TaskId
+from elasticdl.worker.ring.replica_set import RingClosedError
 
 WIDTH = 3
 
@@ -162,6 +163,25 @@ def test_the_others_continue_when_a_member_leaves() -> None:
         leaving.join(60)
         check(workers[1:])
         assert master.number == 2
+
+
+def test_a_member_that_is_asked_to_leave_waits_for_no_generation() -> None:
+    with ring_of(2) as (member, _):  # The other one never starts, so no generation is formed.
+        errors: list[BaseException] = []
+
+        def ask() -> None:
+            try:
+                member.ring.next_batch(TaskId(0), 1)
+            except RingClosedError as error:
+                errors.append(error)
+
+        waiting = threading.Thread(target=ask)
+        member.ring.start()
+        waiting.start()
+        member.ring.ask_to_leave()
+        waiting.join(DEADLINE_S)
+        assert not waiting.is_alive()
+        assert [str(error) for error in errors] == ["this worker has left the ring"]
 
 
 @pytest.mark.parametrize("victim", [0, 2])

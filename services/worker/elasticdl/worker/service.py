@@ -155,6 +155,7 @@ class Worker:
                 of=commands.lane_of,
                 own=commands.COMPUTE,
                 on_loop=LoopLanes(names=commands.LANES_ON_LOOP, execute=on_loop.execute, call_soon=self.loop.call_soon),
+                borrowed_after=self._borrowed_after,
             ),
             clock=self._clock,
             failed=self._failed,
@@ -217,6 +218,14 @@ class Worker:
         if self._ring is not None:
             self._ring.start()
         self._runner.post(Started(notes=notes))
+
+    def _borrowed_after(self, command: Command) -> str:
+        """In a ring of one, the thread that computes a batch pushes it and pulls for the next one: it wakes no other.
+
+        With other members the pull waits for them, and a thread has to wake anyway.
+        """
+        is_alone = self._ring is not None and self._ring.is_alone
+        return commands.PS if is_alone and isinstance(command, commands.ComputeBatch) else ""
 
     def _wait_for_promotion(self, notes: tuple[str, ...]) -> None:
         """Take part as soon as the master says so; returns at once."""
@@ -394,8 +403,14 @@ class Worker:
         self._exit_code = command.exit_code
         if command.reason:
             _log.error("the worker can't continue", reason=command.reason)
+        self._stop_lanes()
+
+    def _stop_lanes(self) -> None:
+        """Let every lane end, also one that waits for other workers; any thread may call."""
         if self._round_steps is not None:
             self._round_steps.close()
+        if self._ring is not None:
+            self._ring.ask_to_leave()
         self._runner.stop()
 
     def _background_failed(self, error: BaseException) -> None:
@@ -406,7 +421,7 @@ class Worker:
 
     def _failed(self, error: BaseException) -> None:
         self._fault = self._fault or error
-        self._runner.stop()
+        self._stop_lanes()
 
 
 def weights_file(spec: JobSpec, epoch: int) -> str:

@@ -21,8 +21,8 @@ from typing import Generic, Protocol, TypeVar
 
 from elasticdl.shared.process.clock import Clock
 
-BORROWED_MAX = 2
-"""Commands that a borrower of a lane executes: one, and one that follows from it."""
+BORROWED_MAX = 3
+"""Commands that a borrower of a lane executes: one, and those that follow from it. A worker pushes, releases, pulls."""
 E = TypeVar("E")
 C = TypeVar("C")
 E_contra = TypeVar("E_contra", contravariant=True)
@@ -76,12 +76,15 @@ class Lanes(Generic[E, C]):
         of: the lane of a command; ``SetTimer`` needs none.
         own: name of the lane that ``run`` serves, in the thread that calls it; empty: none.
         on_loop: the lanes on an asyncio loop; None: none.
+        borrowed_after: the lane that the thread which has executed a command borrows, if it is idle, for what follows
+            from the outcome; empty: none. See ``CoreRunner.post``.
     """
 
     threads: Sequence[str]
     of: Callable[[C], str]
     own: str = ""
     on_loop: LoopLanes[E, C] | None = None
+    borrowed_after: Callable[[C], str] = lambda _command: ""
 
 
 class _Thread(Generic[C]):
@@ -140,7 +143,7 @@ class CoreRunner(Generic[E, C]):
         self._clock = clock
         self._failed = failed
         self._lock = threading.RLock()
-        self._lane_of, self._own_lane = lanes.of, lanes.own
+        self._lane_of, self._own_lane, self._borrowed_after = lanes.of, lanes.own, lanes.borrowed_after
         names = (*lanes.threads, lanes.own)
         self._lanes: dict[str, _Thread[C]] = {name: _Thread() for name in names}
         self._put: dict[str, Callable[[C], None]] = {name: lane.put for name, lane in self._lanes.items()}
@@ -235,7 +238,7 @@ class CoreRunner(Generic[E, C]):
             self._failed(error)
             return False
         if event is not None:
-            self.post(event)
+            self.post(event, borrows=self._borrowed_after(command))
         return True
 
     def _loop_lane(self, lanes: LoopLanes[E, C]) -> Callable[[C], None]:

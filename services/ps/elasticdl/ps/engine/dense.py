@@ -44,6 +44,9 @@ class LayerState:
             (variables[block.variable], slice(start, start + block.size))
             for block, start in zip(blocks, stops[:-1].tolist(), strict=True)
         ]
+        self._bounded = [
+            place for place in self._places if place[0].state.update in (StateUpdate.MAXIMUM, StateUpdate.MINIMUM)
+        ]
         self._kept = np.zeros(self.size, np.float32)
         """The share of the old value that is part of the new one."""
         self.averaged = np.zeros(self.size, np.bool_)
@@ -81,14 +84,9 @@ class LayerState:
         """The values that ``values`` become, float32[size]."""
         with np.errstate(over="ignore", invalid="ignore"):
             after: Floats = self._kept * values + update
-        for variable, place in self._places:
-            match variable.state.update:
-                case StateUpdate.MAXIMUM:
-                    np.maximum(values[place], update[place], out=after[place])
-                case StateUpdate.MINIMUM:
-                    np.minimum(values[place], update[place], out=after[place])
-                case _:
-                    pass
+        for variable, place in self._bounded:
+            choose = np.maximum if variable.state.update is StateUpdate.MAXIMUM else np.minimum
+            choose(values[place], update[place], out=after[place])
         return after
 
 
@@ -290,7 +288,8 @@ class DenseStore:
         """
         values = self._fixed[: self.statistics]
         chosen = True if averaged is None else self._layer_state.averaged == averaged
-        np.copyto(values, self._layer_state.after(values, update), where=chosen)
+        if np.any(chosen):
+            np.copyto(values, self._layer_state.after(values, update), where=chosen)
 
     def cut(self) -> DenseCut:
         """A copy of everything: dense state is small beside rows, and changes as a whole at every push anyway."""

@@ -48,7 +48,7 @@ class RingWorker:
     ) -> None:
         settings = around.settings
         self._clock = around.clock
-        self._has_asked = False
+        self._has_asked, self._has_tables = False, around.spec.has_tables_beside_ring
         self.replica = Replica(around.spec, signature.without_tables, around.clock, updater=updater)
         hosted = HostedReplica(core=self.replica.core, on_serving=self._on_serving, before_order=self._before_order)
         self._serving = Serving(around, hosted, failed=failed)
@@ -86,6 +86,11 @@ class RingWorker:
         """``host:port`` at which it accepts connections of other members."""
         return self._ring.address
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether this worker needs nothing of another process to commit a batch."""
+        return self._ring.is_alone and not self._has_tables
+
     def start(self) -> None:
         """Ask to be a member."""
         self._has_asked = True
@@ -95,9 +100,14 @@ class RingWorker:
         """Wait until this worker is a member of the ring, so that it can train; whether it is."""
         return self._ring.wait_until_member(timeout_s)
 
+    def ask_to_leave(self) -> None:
+        """Leave the ring after the round that is reduced now; returns at once. Nothing waits for a generation then."""
+        if self._has_asked:  # A spare may end without having been a member.
+            self._ring.ask_to_leave()
+
     def close(self) -> None:
         """Leave the ring after the round that is reduced now, and stop serving."""
-        if self._has_asked:  # A spare may end without having been a member.
+        if self._has_asked:
             self._ring.leave()
         self._membership.close()
         self._ring.close()

@@ -128,6 +128,12 @@ class ReplicaSet:
             )
 
     @property
+    def is_alone(self) -> bool:
+        """Whether a generation is open that has no other member."""
+        generation = self._open
+        return generation is not None and len(generation.members) == 1
+
+    @property
     def has_uncommitted(self) -> bool:
         """Whether batches are contributed, here or at another member, that this state lacks. A leader knows of all."""
         with self._changed:
@@ -157,9 +163,14 @@ class ReplicaSet:
             self._changed.notify_all()
         self._runner.post(events.ModelReady(step=step))
 
+    def ask_to_leave(self) -> None:
+        """Leave after the round that is reduced now, if one is. Returns at once."""
+        if not self._has_left:
+            self._runner.post(events.LeaveRequested())
+
     def leave(self) -> None:
-        """Leave after the round that is reduced now, if one is. Returns when this member takes no part any more."""
-        self._runner.post(events.LeaveRequested())
+        """``ask_to_leave``, and wait until this member takes no part any more."""
+        self.ask_to_leave()
         with self._changed:
             self._changed.wait_for(lambda: self._has_left)
 

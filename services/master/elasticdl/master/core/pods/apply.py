@@ -154,7 +154,8 @@ def on_ps_started(state: State, envelope: Envelope, event: events.PsStarted) -> 
     if state.training is None or event.claim < pod.claim:
         return
     pod.claim = event.claim
-    if pod.incarnation and pod.incarnation != envelope.incarnation and pod.phase is PodPhase.RUNNING:
+    is_another = pod.incarnation not in ("", envelope.incarnation)
+    if is_another and pod.phase is PodPhase.RUNNING and not state.is_final:  # The results of a finished job stay.
         interrupt_move(state, pod.name)
         abandon_evaluation(state)
         reset_closing(state)
