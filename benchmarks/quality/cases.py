@@ -45,6 +45,8 @@ class Case:
 
 HIGHER_IS_BETTER = {"accuracy", "auc", "kind_accuracy", "top10"}
 """Metrics of which the greater value is the better one. Of losses and errors the lesser is."""
+ON_PS = {"large_embedding"}
+"""Models whose tables belong on parameter servers, so they are not trained in rings."""
 KNOWN = {"maximum"}
 """Metrics with a true value, which ``fit`` finds; any other value is wrong."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.quality.cases import HIGHER_IS_BETTER, KNOWN
+from benchmarks.quality.cases import HIGHER_IS_BETTER, KNOWN, ON_PS
 
 FIT = "fit"
 ASYNC, SYNC = "async", "sync"
@@ -161,6 +161,6 @@ def wanted(cases: Sequence[str], modes: Sequence[str], seeds: dict[int, int], fi
             for mode in modes
             if mode != FIT
             for workers, count in seeds.items()
-            if seed <= count
+            if seed <= count and (mode != RING or (workers > 1 and case not in ON_PS))
         ]
     return cells

@@ -63,22 +63,13 @@ The table of 300,000 rows, which belongs on parameter servers, is left out.
 
 **Each update is that of `fit`** with the same batch: with two and six members, `tests/e2e/test_ring_equals_fit.py`
 compares 60 losses and the final weights, to 1e-5. So only the order of the records differs from `fit`, except for
-layers and losses that look at a whole minibatch, and for the random numbers of dropout. With six members and seeds 1
-to 3, the two padded texts end at 0.6799, 0.5811 and 0.6168. In one process, `fit` on the same batches in the same order
-ends at 0.6799, 0.5811 and 0.6168.
+layers and losses that look at a whole minibatch, and for the random numbers of dropout.
 
-What is outside of `fit`'s range, and why:
+With many members two kinds of models are worse, because they look at the minibatch of one member: BatchNormalization of
+a few records, and losses that compare the records of a batch, such as the in-batch softmax. One process that computes
+each batch in as many parts gives the same ([benchmarks](benchmarks.md#rings-beside-fit)). For such models, use a
+greater `--global_batch_size` or fewer workers.
 
-- *BatchNormalization, batch 24*: each of six members normalises 4 records. One process that computes each batch in six
-  parts ends at 0.96, 1.18 and 1.02 (seeds 1 to 3).
-- *Two towers*: each of six members compares a record with 7 other items instead of 47. One process that computes each
-  batch in six parts ends at 0.41 to 0.46 (5 seeds).
-
-For models like these, use a greater `--global_batch_size` or fewer workers.
-
-Seeds: {seeds}. `fit` has 9 seeds, and more where a ring was outside of their range: the two padded texts 25, ResNet-20
-18, and the table with two outputs 13. Nine are too few. The worst losses of nine were 0.592 (padded texts) and 1.32
-(ResNet-20); of the further seeds, five of 16 end above 0.6, and three of nine at 2.02 to 3.51. Beside these ranges, the
-marked values of both models in the tables above are not worse than `fit`.
+Seeds: {seeds}. `fit` has up to 25: nine are too few to know the worst one.
 
 Machine: {machine}, shared with other work. Date: {date}. The runs took {minutes} minutes."""

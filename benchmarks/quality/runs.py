@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 ELASTICDL = (sys.executable, "-m", "elasticdl.cli")
 
 RANGES = Path(__file__).with_name("ranges.json")
-"""Case -> metric -> least and greatest result of ``fit``, as docs/quality.md has them."""
+"""Case -> metric -> least and greatest result of all seeds of ``fit`` that have run."""
 DEADLINE_S = 900
 """Seconds after which a run has failed."""
 _STRATEGIES = {ASYNC: (), SYNC: ("--use_async=false",), RING: ("--distribution_strategy=AllreduceStrategy",)}

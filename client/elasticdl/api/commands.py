@@ -19,6 +19,8 @@ from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.options import Flag
 
 _PREFIX = "Error: "
+_BOX = "╭─ Error"
+"""How the box begins that typer draws around wrong usage."""
 _BOXED = re.compile(r"^│ (.*?) *│$", re.MULTILINE)
 _STANDARD_INPUT = "/dev/stdin"
 _COLOURS = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
@@ -80,16 +82,12 @@ def run(
             raise
     output = "".join(lines)
     if code:
-        message = _message(output) or f"elasticdl {arguments[0]} ended with exit code {code}"
-        raise UserError(message) if code == exit_codes.USAGE else ElasticDLError(message)
+        is_usage = code == exit_codes.USAGE
+        boxed = _BOXED.findall(output.rpartition(_BOX)[2]) if is_usage and _BOX in output else []
+        message = " ".join(boxed) or output.rpartition(_PREFIX)[2].strip()
+        message = message or f"elasticdl {arguments[0]} ended with exit code {code}"
+        raise UserError(message) if is_usage else ElasticDLError(message)
     return output
-
-
-def _message(output: str) -> str:
-    """The error at the end of the output of a command, without the box that typer draws around wrong usage."""
-    if boxed := _BOXED.findall(output):
-        return " ".join(boxed)
-    return output.rpartition(_PREFIX)[2].strip()
 
 
 def _plain_environment() -> dict[str, str]:

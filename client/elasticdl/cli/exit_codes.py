@@ -35,7 +35,7 @@ def run_guarded(run: Callable[[], object], arguments: Sequence[str]) -> None:
             sys.stderr.write(f"{note}\n")
         refuse_former_flags(arguments)
         run()
-    except KeyboardInterrupt:  # Of a command that runs until then. Typer does the same, here and below.
+    except KeyboardInterrupt:  # It ends a command that serves. Typer exits with the same codes, here and below.
         sys.exit(INTERRUPTED)
     except BrokenPipeError:  # What reads the output, such as ``head``, has read enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

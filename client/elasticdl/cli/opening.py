@@ -52,7 +52,7 @@ def cluster_job(job: str, run_dir: Path | None, namespace: str) -> KubernetesJob
     found = _find_run(job, run_dir, namespace)
     if found is None:
         return _find_in_cluster(job, namespace)
-    if found.is_locked():
+    if found.is_launched(found.read()):
         raise found.in_use()
     return None
 

@@ -1,7 +1,7 @@
 """Options of the command line: renders the declarations of ``elasticdl.shared.job.options`` as parameters of typer.
 
 An option is a parameter of a command, or a field of a dataclass that a command takes as a whole. The import of typer
-takes a third of a command that looks at a job, so the usual command lines of those are read without it.
+takes a good part of a command that looks at a job, so the usual command lines of those are read without it.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def with_default_choice(arguments: Sequence[str], flag: str, choices: Sequence[s
 
 
 def plain_command(function: Callable[..., None], arguments: Sequence[str]) -> Callable[[], None] | None:
-    """What a usual command line calls, as if typer had read it; None: typer has to, which says what is wrong."""
+    """Read a command line without typer. Returns None if only typer can tell what it means, or what is wrong."""
     own, hints = _own(function), typing.get_type_hints(function, include_extras=True) | {"debug": Debug}
     values = {name: default for name, _, default in own} | {"debug": False}
     options = {f"--{flag.name or name}": name for name, hint in hints.items() if (flag := flag_of(hint)) is not None}

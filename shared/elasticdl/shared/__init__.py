@@ -1,5 +1,5 @@
 """Shared by all services: names, plan, ledger, events, wire protocol, bus, data and storage.
 
-May import the standard library, protobuf, structlog, numpy (``data``, ``wire``) and one client library per adapter.
+May import the standard library, protobuf, numpy (``data``, ``wire``) and one client library per adapter.
 Must not import any service, TensorFlow or Keras.
 """

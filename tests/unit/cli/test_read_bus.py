@@ -23,7 +23,8 @@ class _Job:
         self.is_running = is_running
 
     def condition(self) -> Condition:
-        return Condition(is_running=self.is_running, state="training" if self.is_running else "succeeded")
+        state = "training" if self.is_running else "succeeded"
+        return Condition(is_running=self.is_running, state=state, owns_server=True)
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[JobReader]:
@@ -88,4 +89,30 @@ def test_what_a_running_job_is_asked_for_fails_once_it_has_ended() -> None:
         await asyncio.Event().wait()
 
     with pytest.raises(JobEndedError, match="job-1 has succeeded"):
-        asyncio.run(unless_ended(job, never()))
+        asyncio.run(unless_ended(job, never))
+
+
+class _UnknownJob(_Job):
+    """Only the first look at it succeeds."""
+
+    def __init__(self) -> None:
+        super().__init__(is_running=True)
+        self.looks = 0
+        self.failed = asyncio.Event()
+
+    def condition(self) -> Condition:
+        self.looks += 1
+        if self.looks > 1:
+            self.failed.set()
+            raise TransientError("the API server does not answer")
+        return super().condition()
+
+
+def test_what_can_be_read_is_read_although_the_condition_of_the_job_is_unknown() -> None:
+    job = _UnknownJob()
+
+    async def read(_: JobReader) -> str:
+        await job.failed.wait()
+        return "the log"
+
+    assert read_bus(job, read) == "the log"

@@ -122,6 +122,9 @@ def test_decisions_fit_repeat_and_come_to_rest(cluster, wanted, demands, random)
     for _ in range(ROUNDS):
         targets = decide(cluster, wanted, 0.0)
         assert planner.decide(planner.view.changes_to(cluster, wanted), 0.0) == targets
+        plan = planner._plan
+        assert plan is not None
+        assert plan.with_surplus == {name for name in plan.jobs if plan.surplus(name)}
         shuffled = random.sample(wanted, len(wanted))
         assert decide(cluster, shuffled, 0.0) == targets
         cluster = check(cluster, wanted, targets)

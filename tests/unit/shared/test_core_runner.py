@@ -49,6 +49,7 @@ def runner(
             of=lambda command: str(command).partition(":")[0],
             own="main",
             borrowed_after=lambda command: "a" if command == "b:go" else "",
+            borrowed_max=3,
         ),
         clock=SystemClock(),
         failed=failures.put,

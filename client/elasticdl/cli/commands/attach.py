@@ -26,7 +26,10 @@ END_S_MAX = 10.0
 
 
 def attach(job: JobHandle, *, is_new: bool = False) -> int:
-    """Show a job until it has ended. Returns the exit code: that of the job, or ``INTERRUPTED`` if the user left it."""
+    """Show a job until it has ended. Returns the exit code of the job, or ``INTERRUPTED`` if the user left it.
+
+    When nothing reads the output any more, that counts as leaving.
+    """
     view = JobView(SystemClock())
     try:
         if job.condition().is_running:

@@ -95,7 +95,7 @@ def chaos(job: str, root: Path, rates: list[Rate], *, duration_s: float, seed: i
         seed: of the random times and processes.
     """
     run = run_directory.find(root, job)
-    if not run.is_locked():
+    if not run.is_launched(run.read()):
         raise UserError(f"job {run.job} is not running", hint=f"To list all jobs: elasticdl jobs{root_argument(root)}")
     kills = asyncio.run(_kill(run, rates, duration_s or float("inf"), random.Random(seed)))  # noqa: S311 - no secret
     console = plain_console()
@@ -111,10 +111,11 @@ async def _kill(run: RunDirectory, rates: list[Rate], duration_s: float, chance:
     async with open_bus(run) as bus:
         job = await reading.exact(bus)
         state = job.state
-        check(rates, state.job)
         following = asyncio.create_task(_follow(bus.log, job))
         try:
-            while run.is_locked() and not state.is_final and time.monotonic() < started_s + duration_s:
+            while run.is_launched(run.read()) and not state.is_final and time.monotonic() < started_s + duration_s:
+                if state.spec is not None:
+                    check(rates, state.spec)
                 await asyncio.sleep(POLL_S)
                 now_s = time.monotonic()
                 for rate, due_s in due.items():

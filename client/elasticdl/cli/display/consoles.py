@@ -5,6 +5,7 @@ All of them are rich consoles, which leave out colours when the output is not a 
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import textwrap
@@ -99,18 +100,18 @@ class _NeverFailing:
     def write(self, text: str) -> int:
         try:
             return self._stream.write(text)
-        except OSError:
-            self._lose()
+        except OSError as error:
+            self._lose(error)
             return len(text)
 
     def flush(self) -> None:
         try:
             self._stream.flush()
-        except OSError:
-            self._lose()
+        except OSError as error:
+            self._lose(error)
 
-    def _lose(self) -> None:
-        self.is_lost = True
+    def _lose(self, error: OSError) -> None:
+        self.is_lost = error.errno in (errno.EPIPE, errno.EIO)  # Not a full disk.
         _connect(self._stream.fileno(), Path(os.devnull))
 
     def __getattr__(self, name: str) -> object:

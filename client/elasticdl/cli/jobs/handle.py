@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from elasticdl.cli.jobs.run_directory import INTERRUPTED
 from elasticdl.shared.bus.ports import Bus, JobReader
 from elasticdl.shared.bus.reading import present_records
-from elasticdl.shared.errors import TransientError, UserError
+from elasticdl.shared.errors import ElasticDLError, TransientError, UserError
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.names import JobId
 from elasticdl.shared.process.garbage import uncollected
@@ -70,6 +70,7 @@ class Condition:
         pids: process ids on this machine of processes that are in no log.
         interruption: why a job that is not running has no end on its log.
         was_running: it is known from an exported log, and ran when that was written.
+        owns_server: its NATS server ends with the process that runs the job.
     """
 
     is_running: bool
@@ -84,6 +85,7 @@ class Condition:
     pids: Mapping[str, int] = field(default_factory=dict)
     interruption: str = "its launcher is not running"
     was_running: bool = False
+    owns_server: bool = False
 
     @property
     def is_ended(self) -> bool:
@@ -173,7 +175,7 @@ def read_bus(job: ReadableJob, read: Callable[[JobReader], Awaitable[T]]) -> T:
 
     async def reading() -> None:
         try:
-            await unless_ended(job, opened())
+            await unless_ended(job, opened)
         except JobEndedError:
             await opened()
 
@@ -204,24 +206,23 @@ async def first_ended(*coroutines: Coroutine[Any, Any, object]) -> list[asyncio.
     return tasks
 
 
-async def unless_ended(job: ReadableJob, work: Coroutine[Any, Any, None]) -> None:
-    """Work with the bus of a job. If the job is running, its server can go at any moment, and a request waits minutes.
+async def unless_ended(job: ReadableJob, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Work with the bus of a job. The server of a running job can end with it; a request would be retried for minutes.
 
     Raises:
-        JobEndedError: the job ended before the work was done.
+        JobEndedError: the job ended before the work was done, and its server with it.
     """
-    if not job.condition().is_running:
-        return await work
-    working, ending = asyncio.ensure_future(work), asyncio.ensure_future(until_ended(job))
+    if not await asyncio.to_thread(_can_lose_server, job):
+        return await work()
+    working, ending = asyncio.create_task(work()), asyncio.create_task(until_ended(job))
     try:
         await asyncio.wait((working, ending), return_when=asyncio.FIRST_COMPLETED)
         if working.done() and isinstance(working.exception(), TransientError):  # The server ends before the launcher.
             await asyncio.wait((ending,), timeout=END_S)
         elif working.done():
             return working.result()
-        if not ending.done():
-            return working.result()
-        ending.result()
+        if not ending.done() or ending.exception() is not None:  # If it can't be told, the work shows it.
+            return await working
         raise JobEndedError(f"{job.job} {job.condition().end}")
     finally:
         for task in (working, ending):
@@ -229,14 +230,22 @@ async def unless_ended(job: ReadableJob, work: Coroutine[Any, Any, None]) -> Non
         await asyncio.gather(working, ending, return_exceptions=True)
 
 
+def _can_lose_server(job: ReadableJob) -> bool:
+    try:
+        condition = job.condition()
+    except ElasticDLError:  # The job may be gone, and its log still there.
+        return False
+    return condition.is_running and condition.owns_server
+
+
 async def until_ended(
     job: ReadableJob, on_wait: Callable[[str], None] = lambda _text: None, poll_s: float = POLL_S
 ) -> None:
-    """Wait until nothing runs the job any more. Its NATS server ends with it.
+    """Wait until nothing runs the job any more.
 
     Args:
         on_wait: is called with what the job waits for, whenever that changes.
-        poll_s: seconds between two looks, each of which takes a millisecond.
+        poll_s: seconds between two looks, each of which takes a millisecond on this machine, and requests in a cluster.
     """
     told = ""
     while (condition := job.condition()).is_running:

@@ -46,6 +46,7 @@ class LocalJobHandle:
             kill_command=f"kill -9 {record.launcher_pid}",
             storage=record.storage,
             pids=record.pids,
+            owns_server=record.own_nats,
         )
 
     def open(self) -> AbstractAsyncContextManager[Bus]:
@@ -106,7 +107,7 @@ def _all(new: NewLines) -> list[tuple[str, str]]:
 
 def shown_state(run: RunDirectory, record: JobRecord) -> str:
     """The state of a job; ``interrupted`` if its launcher died before the job ended."""
-    if record.state not in FINAL and not run.is_locked():
+    if record.state not in FINAL and not run.is_launched(record):
         return INTERRUPTED
     return record.state
 

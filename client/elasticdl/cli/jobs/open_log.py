@@ -60,7 +60,7 @@ async def take_turn(run: RunDirectory, stack: contextlib.ExitStack) -> None:
     """Lock the folder of an ended job: one command after the other starts a server on its files.
 
     Raises:
-        UserError: its launcher has started again, or another command reads for too long.
+        UserError: its launcher has started again, another command reads for too long, or the job was deleted.
     """
     give_up_s = time.monotonic() + TURN_S_MAX
     while True:
@@ -70,5 +70,7 @@ async def take_turn(run: RunDirectory, stack: contextlib.ExitStack) -> None:
             if run.holder() == run.read().launcher_pid or time.monotonic() >= give_up_s:
                 raise
             await asyncio.sleep(_POLL_S)
+            if not run.is_there():  # To lock it would create its file again, while its folder is being removed.
+                raise run.unknown() from None
         else:
             return

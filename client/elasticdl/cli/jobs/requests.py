@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from functools import partial
 
 from elasticdl.cli.jobs.handle import JobHandle, unless_ended
 from elasticdl.shared.messages.events import ScaleRequested, StopRequested
@@ -20,7 +21,7 @@ async def request(job: JobHandle, event: StopRequested | ScaleRequested) -> None
     Raises:
         JobEndedError: nothing reads it any more.
     """
-    await unless_ended(job, _published(job, event))
+    await unless_ended(job, partial(_published, job, event))
 
 
 async def _published(job: JobHandle, event: StopRequested | ScaleRequested) -> None:

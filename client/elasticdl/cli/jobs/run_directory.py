@@ -201,9 +201,12 @@ class RunDirectory:
         """Lock the folder. The kernel releases the lock when this process ends, even if it is killed.
 
         Raises:
-            UserError: another process holds the lock.
+            UserError: another process holds the lock, or the folder is gone.
         """
-        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except FileNotFoundError:
+            raise self.unknown() from None
         if not _try_lock(descriptor, attempts=3):
             os.close(descriptor)
             raise self.in_use()

@@ -311,11 +311,13 @@ def with_arrays(logs: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in logs.items():
         if numbered := _NUMBERED.fullmatch(name):
             parts.setdefault(numbered[1], {})[int(numbered[2])] = value
+    # A metric can be called "within_1.0".
+    parts = {name: numbers for name, numbers in parts.items() if len(numbers) > name[-1].isdigit()}
     found: dict[str, Any] = {}
     for name, value in logs.items():
         numbered = _NUMBERED.fullmatch(name)
-        numbers = parts[numbered[1]] if numbered else {}
-        if numbered and numbered[1] not in logs and sorted(numbers) == list(range(len(numbers))):
+        numbers = parts.get(numbered[1], {}) if numbered else {}
+        if numbered and numbers and numbered[1] not in logs and sorted(numbers) == list(range(len(numbers))):
             found[numbered[1]] = np.array([numbers[place] for place in range(len(numbers))])
         else:
             found[name] = value

@@ -156,6 +156,7 @@ class Worker:
                 own=commands.COMPUTE,
                 on_loop=LoopLanes(names=commands.LANES_ON_LOOP, execute=on_loop.execute, call_soon=self.loop.call_soon),
                 borrowed_after=self._borrowed_after,
+                borrowed_max=3,  # Push, release, pull.
             ),
             clock=self._clock,
             failed=self._failed,

@@ -52,7 +52,7 @@ class Rounds:
         return COHORTS_AHEAD * self.tasks_per_cohort
 
     def long_before(self, task: TaskId) -> TaskId | None:
-        """The last task that must be complete when the master dispatches this one; None if there is no such task.
+        """A task that must be complete when the master dispatches this one; None if there is none.
 
         All incomplete tasks before a dispatched one fit into the window. Between them only tasks of the first
         incomplete cohort can be complete, because later cohorts wait for it. So a ledger that lacks this task was

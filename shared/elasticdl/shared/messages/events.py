@@ -314,7 +314,7 @@ class TasksFinished:
 class TaskReturned:
     """A worker returned a task unfinished, on purpose; train: with what it counted, see ``TaskFinished``.
 
-    ``is_dropped``: the task is off the queue, because it can't be done as this dispatch says.
+    ``is_dropped``: the task is off the queue, because it can't be done as this dispatch says, or not before others.
     """
 
     task: TaskRef

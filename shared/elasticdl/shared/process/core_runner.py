@@ -21,8 +21,6 @@ from typing import Generic, Protocol, TypeVar
 
 from elasticdl.shared.process.clock import Clock
 
-BORROWED_MAX = 3
-"""Commands that a borrower of a lane executes: one, and those that follow from it. A worker pushes, releases, pulls."""
 E = TypeVar("E")
 C = TypeVar("C")
 E_contra = TypeVar("E_contra", contravariant=True)
@@ -78,6 +76,7 @@ class Lanes(Generic[E, C]):
         on_loop: the lanes on an asyncio loop; None: none.
         borrowed_after: the lane that the thread which has executed a command borrows, if it is idle, for what follows
             from the outcome; empty: none. See ``CoreRunner.post``.
+        borrowed_max: commands that a borrower of a lane executes: one, and those that follow from it.
     """
 
     threads: Sequence[str]
@@ -85,6 +84,7 @@ class Lanes(Generic[E, C]):
     own: str = ""
     on_loop: LoopLanes[E, C] | None = None
     borrowed_after: Callable[[C], str] = lambda _command: ""
+    borrowed_max: int = 2
 
 
 class _Thread(Generic[C]):
@@ -143,7 +143,8 @@ class CoreRunner(Generic[E, C]):
         self._clock = clock
         self._failed = failed
         self._lock = threading.RLock()
-        self._lane_of, self._own_lane, self._borrowed_after = lanes.of, lanes.own, lanes.borrowed_after
+        self._lane_of, self._own_lane = lanes.of, lanes.own
+        self._borrowed_after, self._borrowed_max = lanes.borrowed_after, lanes.borrowed_max
         names = (*lanes.threads, lanes.own)
         self._lanes: dict[str, _Thread[C]] = {name: _Thread() for name in names}
         self._put: dict[str, Callable[[C], None]] = {name: lane.put for name, lane in self._lanes.items()}
@@ -219,7 +220,7 @@ class CoreRunner(Generic[E, C]):
 
     def _serve_borrowed(self, lane: _Thread[C]) -> None:
         """Others may put further commands into the lane meanwhile; those are for its thread."""
-        for _ in range(BORROWED_MAX):
+        for _ in range(self._borrowed_max):
             with self._lock:
                 command = lane.borrowed.popleft() if lane.borrowed and not self._stopping else None
             if command is None:

@@ -1,13 +1,14 @@
 """Logs are structlog events: readable on a terminal, JSON lines elsewhere.
 
-This is the only module that imports structlog, and it does so with the first message: the import takes a tenth of the
-time of a command that looks at a job, which logs nothing.
+This is the only module that imports structlog, and it does so with the first message: the import takes a good part of
+the time of a command that looks at a job, which logs nothing.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -23,6 +24,7 @@ _NAMES: dict[str, str] = {}
 """Fields of every log event of this process. Context variables would not reach threads that libraries start."""
 _BEFORE_FIRST_MESSAGE: list[Callable[[], None]] = []
 """What remains to be set up."""
+_SETTING_UP = threading.Lock()
 
 
 class _Logger:
@@ -31,10 +33,11 @@ class _Logger:
     def __getattr__(self, name: str) -> Any:
         import structlog
 
-        set_up = _BEFORE_FIRST_MESSAGE[:]
-        _BEFORE_FIRST_MESSAGE.clear()
-        for each in set_up:
-            each()
+        if _BEFORE_FIRST_MESSAGE:
+            with _SETTING_UP:
+                for each in _BEFORE_FIRST_MESSAGE:
+                    each()
+                _BEFORE_FIRST_MESSAGE.clear()
         return getattr(structlog.get_logger(), name)
 
 

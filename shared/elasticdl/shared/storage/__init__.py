@@ -1,6 +1,6 @@
 """Object storage as a port: data sets, snapshots, indices and exported models, on ``file://`` or ``s3://``.
 
-May import the standard library, google_crc32c, structlog and, in ``s3_store`` alone, minio and urllib3. Must
+May import the standard library, google_crc32c and, in ``s3_store`` alone, minio and urllib3. Must
 not know what the objects mean: no plan, no ledger, no file format.
 """
 

@@ -206,6 +206,7 @@ class Indexing:
 
     def begin_block(self, first: int, place: int) -> int:
         """Note a block; returns the number of the first record of the next one."""
+        self._mentions.close()
         self._mentions = Mentions()
         self.blocks.append(Block(first=first, place=place, mentions=self._mentions))
         return first + BLOCK_RECORDS
@@ -218,5 +219,6 @@ class Indexing:
 
     def finish(self) -> LogIndex:
         """The index of the file."""
+        self._mentions.close()
         found = wall_time_to_plain(self._wall_time.result())
         return LogIndex(blocks=self.blocks, snapshots=self._snapshots.finish(), wall_time=(found, program()))

@@ -56,16 +56,19 @@ class Mentions:
             or task.number in self._ranges.get(task.purpose, ())
         )
 
-    def to_plain(self) -> Any:
-        """As JSON values; None: any task."""
-        if self.is_open:
-            return None
-        found = {purpose: ranges.copy() for purpose, ranges in self._ranges.items()}
+    def close(self) -> None:
+        """No further event comes: what was taken needs less memory then."""
         for purpose, numbers in self._tasks.items():
-            ranges = found.setdefault(purpose, RangeSet())
+            ranges = self._ranges[purpose]
             for number in sorted(numbers):
                 ranges.add(number)
-        return {purpose.value: ranges.ranges() for purpose, ranges in found.items()}
+        self._tasks.clear()
+
+    def to_plain(self) -> Any:
+        """As JSON values, once it is closed; None: any task."""
+        if self.is_open:
+            return None
+        return {purpose.value: ranges.ranges() for purpose, ranges in self._ranges.items()}
 
     @classmethod
     def of_plain(cls, values: Any) -> Mentions:

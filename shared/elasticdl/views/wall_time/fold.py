@@ -35,7 +35,7 @@ FIELDS: Mapping[type, Collection[str]] = MappingProxyType(
 """What the fold reads of the most frequent events, see ``codec.envelope_decoder``."""
 NOTHING_S = 1e-9
 """Causes of less time are left out: it is what rounding leaves of time that was moved to another cause."""
-# A million events are folded, and to look a member of an enumeration up takes as long as ten other steps.
+# A million events are folded, and looking up a member of an enumeration costs as much as ten other steps.
 _KEEP_TIME = (Service.MASTER, Service.LAUNCHER)
 """Services whose clocks are the job's: those of other machines count if they are near."""
 _TRAINING, _TRAIN = Phase.TRAINING, Purpose.TRAIN

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from elasticdl.shared.messages.events import TaskFinished
 from elasticdl.views.wall_time.causes import Cause
 
-# Millions of reports are split. To look a member of an enumeration up takes as long as ten other steps.
+# Millions of reports are split. Looking up a member of an enumeration costs as much as ten other steps.
 _COMPUTING, _DATA, _PS, _OTHER_WORKERS = Cause.COMPUTING, Cause.DATA, Cause.PS, Cause.OTHER_WORKERS
 _RECOMPUTED, _STARTING, _OTHER = Cause.RECOMPUTED, Cause.STARTING, Cause.OTHER
 _BOTTLENECK = 0.9

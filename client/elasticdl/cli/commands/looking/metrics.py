@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import cast
 
 from elasticdl.cli.display.consoles import plain_console
@@ -67,7 +68,7 @@ class Exporter:
         while True:
             try:
                 async with self._job.open() as bus:
-                    await unless_ended(self._job, self.read(bus))
+                    await unless_ended(self._job, partial(self.read, bus))
                     give_up_s = 0.0
                     if not self._job.condition().is_running:
                         return

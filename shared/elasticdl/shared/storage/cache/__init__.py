@@ -3,7 +3,7 @@
 ``CachedStore`` is an ``ObjectStore`` in front of another one. ``DiskCache`` is a folder that processes share, and
 ``page_file`` is one of its files.
 
-May import the standard library, google_crc32c, structlog and the port of object storage. Must not know what the objects
+May import the standard library, google_crc32c and the port of object storage. Must not know what the objects
 mean, and must not raise an error that the store behind it would not raise: a disk that fails is no cache.
 """
 

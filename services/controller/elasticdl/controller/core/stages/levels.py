@@ -53,6 +53,7 @@ def _facts(plan: Plan, job: Job, policy: Policy) -> tuple[Hashable, ...]:
     return (
         requests[Role.WORKER],
         requests[Role.PS],
+        job.workers_min,  # Who may give one to others.
         workers.max,
         ps.min,
         ps.max,
@@ -95,12 +96,12 @@ class Levels:
                 self.of[name] = now
             if before is not None:
                 key, place = before
-                if now is not None and key == now[0] and place[0] == now[1][0]:
-                    places = self.places[key]
-                    places[bisect_left(places, place[0], key=_order)] = now[1]
-                    continue
                 places = self.places[key]
-                del places[bisect_left(places, place[0], key=_order)]
+                number = bisect_left(places, place[0], key=_order)
+                if now is not None and key == now[0] and place[0] == now[1][0]:
+                    places[number] = now[1]
+                    continue
+                del places[number]
                 if not places:
                     del self.places[key]
             if now is not None:

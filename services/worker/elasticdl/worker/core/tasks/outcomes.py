@@ -174,7 +174,7 @@ class TaskOutcomes:
         self.running -= 1
 
     def drop(self, leases: Sequence[LeasedTask], reason: str, tally: Tally | None = None) -> Procedure[None]:
-        """Report that the task can't be done as it is, and take it off the queue."""
+        """Report that the task can't be done as it is, or not now, and take it off the queue."""
         self.running += 1
         for lease in leases:
             yield self._returned(lease, reason, tally or Tally(), is_dropped=True)
