@@ -147,10 +147,15 @@ def test_a_killed_launcher_takes_everything_with_it_and_the_job_can_be_resumed(
 def test_stop_from_another_terminal(elastic: Elastic, slow_job: list[str]) -> None:
     with elastic.start("train", *slow_job) as running:
         running.wait_for_progress()
-        stopped = elastic.run("stop", elastic.job)
-        assert stopped.exit_code == 0, stopped.output
-        running.wait()
-        running.wait_for(r"elasticdl resume ")
+        with elastic.start("events", elastic.job, "--follow") as following:
+            following.wait_for("TaskTaken")
+            stopped = elastic.run("stop", elastic.job)
+            assert stopped.exit_code == 0, stopped.output
+            running.wait()
+            running.wait_for(r"elasticdl resume ")
+            assert following.wait() == 0, following.output
+    events = elastic.run("events", elastic.job).output.splitlines()
+    assert following.output.splitlines()[: len(events)] == events
     listed = elastic.run("jobs")
     assert re.search(rf"{elastic.job}.*stopped", listed.output)
 

@@ -12,11 +12,11 @@ from elasticdl.api.commands import run, split_secrets
 from elasticdl.api.in_memory import is_in_memory
 from elasticdl.api.job import Job
 from elasticdl.api.passed_model import model_file
-from elasticdl.cli.flag_values import as_flags
+from elasticdl.cli.flag_values import as_flags, with_choices
 from elasticdl.cli.jobs.accepted import JOB_FILE_VARIABLE, JOB_VARIABLE
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.job.kind_options import EvaluateFlags, PredictFlags, TrainFlags
-from elasticdl.shared.job.options import Flag, flags_of
+from elasticdl.shared.job.options import flags_of, types_of
 from elasticdl.shared.kubernetes.options import KubernetesFlags
 
 
@@ -43,13 +43,12 @@ def train(model_def: Any, training_data: Any, *, wait: bool = True, shows: bool 
         ElasticDLError: the job has failed or was stopped.
         KeyboardInterrupt: the user interrupted the call. A job that was accepted continues.
     """
-    known = flags_of(TrainFlags)
     if not is_in_memory(training_data):
         values = {"model_def": model_def, "training_data": training_data, **flags}
-        return _start("train", known, values, wait, shows)
+        return _start("train", TrainFlags, values, wait, shows)
     job_id, values = in_memory.written(model_def, training_data, flags)
     with in_memory.removed_unless_started(job_id, values):
-        job = _start("train", known, values, wait, shows, job_id)
+        job = _start("train", TrainFlags, values, wait, shows, job_id)
     if wait:
         in_memory.load_weights(model_def, job_id, values)
     return job
@@ -76,7 +75,7 @@ def evaluate(
     Returns, raises: as ``train``.
     """
     values = {"model_def": model_def, "model": model, "validation_data": validation_data, **flags}
-    return _start("evaluate", flags_of(EvaluateFlags), values, wait, shows)
+    return _start("evaluate", EvaluateFlags, values, wait, shows)
 
 
 def predict(
@@ -103,18 +102,19 @@ def predict(
     """
     data = {"prediction_data": prediction_data, "output": output}
     values = {"model_def": model_def, "model": model, **data, **flags}
-    return _start("predict", flags_of(PredictFlags), values, wait, shows)
+    return _start("predict", PredictFlags, values, wait, shows)
 
 
-def _start(
-    command: str, known: Mapping[str, Flag], values: Mapping[str, Any], wait: bool, shows: bool, job_id: str = ""
-) -> Job:
+def _start(command: str, owner: type, values: Mapping[str, Any], wait: bool, shows: bool, job_id: str = "") -> Job:
     """Start a job.
 
     Args:
+        owner: declares the flags of the command.
         job_id: of a job whose folder has its model and data; empty: a new one.
     """
-    flags = {name: flag for name, flag in {**known, **flags_of(KubernetesFlags)}.items() if name != "detach"}
+    known = {**flags_of(owner), **flags_of(KubernetesFlags)}
+    flags = {name: flag for name, flag in known.items() if name != "detach"}
+    values = with_choices(values, types_of(owner))
     with model_file(values["model_def"]) as model_def:
         shown, secrets = split_secrets({**values, "model_def": model_def}, flags)
         with tempfile.NamedTemporaryFile("r", prefix="elasticdl-job-") as file:

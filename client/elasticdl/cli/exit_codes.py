@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -37,13 +38,21 @@ def run_guarded(run: Callable[[], object], arguments: Sequence[str]) -> None:
         run()
     except KeyboardInterrupt:  # It ends a command that serves. Typer exits with the same codes, here and below.
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:  # What reads the output, such as ``head``, has read enough.
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC) or error.filename is not None:
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno == errno.ENOSPC:  # Else what reads the output, such as ``head``, has read enough.
+            _print_error(f"the output can't be written: {error.strerror}")
         sys.exit(FAILURE)
     except ElasticDLError as error:
         if "--debug" in arguments:
             raise
-        from elasticdl.cli.display.consoles import print_error
-
-        print_error(str(error))
+        _print_error(str(error))
         sys.exit(of_error(error))
+
+
+def _print_error(message: str) -> None:
+    from elasticdl.cli.display.consoles import print_error
+
+    print_error(message)

@@ -128,6 +128,15 @@ def yaml_value(value: Any, flag: FlagType) -> Any:
     return value
 
 
+def with_choices(values: Mapping[str, Any], kinds: Mapping[str, FlagType]) -> dict[str, Any]:
+    """The values, with booleans as text for options that take the text true or false, such as ``use_async``."""
+    texts = {name for name, kind in kinds.items() if "true" in kind.choices}
+    return {
+        name: str(value).lower() if isinstance(value, bool) and name in texts else value
+        for name, value in values.items()
+    }
+
+
 def as_flags(values: Mapping[str, Any], known: Mapping[str, Flag], function: str) -> list[str]:
     """Arguments of the command line for keyword arguments.
 

@@ -138,7 +138,7 @@ def value_text(value: object) -> str:
         case float():
             return f"{value:.6g}" if abs(value) < _WHOLE_MIN else f"{value:.3f}"
         case Mapping():
-            return "{" + ", ".join(f"{name}: {value_text(each)}" for name, each in value.items()) + "}"
+            return "{" + ", ".join(f"{name}: {value_text(each)}" for name, each in sorted(value.items())) + "}"
         case events.RunningBatch():
             return f"batch {value.batch} of {value.task}"
         case (events.RunningBatch(), *_):

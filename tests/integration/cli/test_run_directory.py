@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -44,7 +45,7 @@ async def test_a_job_that_is_being_checked_has_no_log_yet(tmp_path: Path) -> Non
     run = RunDirectory(tmp_path, JobId("job-1"))
     run.create()
     with run.lock():
-        run.write(JobRecord(job=run.job, created_s=0.0, state="starting"))
+        run.write(JobRecord(job=run.job, created_s=0.0, state="starting", launcher_pid=os.getpid()))
         with pytest.raises(UserError, match="job job-1 has no event log yet: its launcher still checks the data"):
             async with open_bus(run):
                 pass

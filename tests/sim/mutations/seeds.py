@@ -15,7 +15,7 @@ SEEDS: dict[str, tuple[int, int, str]] = {
     "copy on write of rows": (145, 29, "ps-2: rows [17] do not hold what the dense weights say was learned"),
     "credit by version": (27, 0, "the audit repaired 2 tasks"),
     "credit follows the group": (18, 0, "the audit repaired 2 tasks"),
-    "damaged snapshots are discarded": (60, 808, "the job is stuck: state closing; ps-0 running, worker-0 running,"),
+    "damaged snapshots are discarded": (60, 1043, "the job is stuck: state closing; ps-0 running, worker-0 running,"),
     "dense weights in the cut": (13, 0, "evaluation 1005 read two different states of ps-0"),
     "dirty until registered": (149, 0, "ps-0: rows [2, 4, 22] of table rows are not those of dense updates"),
     "dropped rows stay dropped": (67, 0, "ps-0: rows [10] do not hold what the dense weights say was learned"),

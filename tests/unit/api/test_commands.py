@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from elasticdl.api.commands import split_secrets
-from elasticdl.cli.flag_values import as_flags
+from elasticdl.cli.flag_values import as_flags, with_choices
 from elasticdl.shared.job.kind_options import TrainFlags
-from elasticdl.shared.job.options import flags_of
+from elasticdl.shared.job.options import flags_of, types_of
 
 KNOWN = flags_of(TrainFlags)
 
@@ -35,6 +35,12 @@ KNOWN = flags_of(TrainFlags)
 )
 def test_flags(values: dict[str, Any], flags: list[str]) -> None:
     assert as_flags(values, KNOWN, "train") == flags
+
+
+def test_booleans_are_text_where_an_option_takes_true_or_false() -> None:
+    values = {"use_async": False, "save_best": True, "eager": False}
+    assert with_choices(values, types_of(TrainFlags)) == {**values, "use_async": "false"}
+    assert with_choices({"use_async": True}, types_of(TrainFlags)) == {"use_async": "true"}
 
 
 def test_values_that_may_have_credentials_are_apart() -> None:

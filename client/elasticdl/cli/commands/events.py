@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,7 +16,16 @@ from elasticdl.cli.commands.exporting import export_log
 from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.display.next_steps import resume_line
 from elasticdl.cli.display.output import print_json
-from elasticdl.cli.jobs.handle import ReadableJob, read_bus, read_records, until_ended
+from elasticdl.cli.jobs.handle import (
+    JobEndedError,
+    ReadableJob,
+    first_ended,
+    read_bus,
+    read_records,
+    unless_ended,
+    until_ended,
+)
+from elasticdl.master.core import State
 from elasticdl.shared.bus.ports import LogReader
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages.events import Envelope, LogRecord
@@ -123,27 +135,39 @@ def write_export(job: ReadableJob, path: Path, *, anonymize: bool) -> Header:
 
 async def _follow(job: ReadableJob, show: Callable[[LogRecord], None]) -> str:
     """Show records until the job has ended; returns what interrupted it, or nothing."""
-    alive = job.condition().is_running
+    follower = _Follower(show)
+    was_running = job.condition().is_running
+    if was_running:
+        with contextlib.suppress(JobEndedError):
+            await unless_ended(job, partial(_show_running, job, follower))
     async with job.open() as bus:
-        printing = asyncio.create_task(_show_until_final(bus.log, show, alive))
-        if not alive:
-            await printing
-            return ""
-        watching = asyncio.create_task(until_ended(job))
-        await asyncio.wait((printing, watching), return_when=asyncio.FIRST_COMPLETED)
-        printing.cancel()
-        watching.cancel()
-        await asyncio.gather(printing, watching, return_exceptions=True)
-    if printing.cancelled():
+        await follower.show_to(await bus.log.last_seq(), bus.log)
+    if was_running and not follower.state.is_final:
         return f"{job.job} {job.condition().end}. To resume: {resume_line(job.arguments)}"
-    printing.result()
     return ""
 
 
-async def _show_until_final(log: LogReader, show: Callable[[LogRecord], None], alive: bool) -> None:
-    """Show until the job has ended; without a launcher, until the end of the log."""
-    job, last = Reading(), await log.last_seq()
-    async for record in following(log, job):
-        show(record)
-        if record.seq >= last and (job.state.is_final or not alive):
+async def _show_running(job: ReadableJob, follower: _Follower) -> None:
+    """Show the records of a job until nothing runs it any more. The last ones may be missing: its server ends, too."""
+    async with job.open() as bus:
+        for task in await first_ended(follower.show_to(sys.maxsize, bus.log), until_ended(job)):
+            if not task.cancelled():
+                task.result()
+
+
+class _Follower:
+    """Shows each record once, whichever server it is read from."""
+
+    def __init__(self, show: Callable[[LogRecord], None]) -> None:
+        self.state = State()
+        self._show, self._seq = show, 0
+
+    async def show_to(self, last: int, log: LogReader) -> None:
+        """Show the further records up to a sequence number."""
+        if self._seq >= last:
             return
+        async for record in following(log, Reading(state=self.state, read_seq=self._seq)):
+            self._seq = record.seq
+            self._show(record)
+            if record.seq >= last:
+                return
