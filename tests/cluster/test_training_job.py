@@ -256,7 +256,7 @@ def test_a_command_line_becomes_an_object_of_the_cluster(api: KubernetesApi) -> 
     create_training_job(api, manifest, dry_run=True)
     create_training_job(api, manifest)
     read = TrainingJobSpec.from_manifest(api.get(TRAINING_JOB, "own"))
-    assert read.flags == replace(flags, model_def="deepfm.py:custom_model")
+    assert read.flags == replace(flags, model_def="deepfm.py:custom_model", num_ps_pods=1)
     assert read.pods == replace(pods, namespace=api.namespace)
     assert "def custom_model(" in read.model_files["deepfm.py"]
     with pytest.raises(UserError, match="has a TrainingJob own already"):
