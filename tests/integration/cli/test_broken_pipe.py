@@ -33,25 +33,21 @@ run_guarded(run, [])
 """
 
 
-def test_a_command_that_is_read_without_typer_ends_quietly_when_its_output_is_not_read() -> None:
+def unread(program: str) -> tuple[bytes, int]:
+    """What a program prints on stderr, and its exit code, if its output is closed after its first line."""
     with subprocess.Popen(
-        [sys.executable, "-c", PRINTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as printer:
-        assert printer.stdin is not None and printer.stdout is not None and printer.stderr is not None
-        assert printer.stdout.readline() == b"first\n"
-        printer.stdout.close()
-        printer.stdin.close()
-        assert printer.stderr.read() == b""
-        assert printer.wait() == FAILURE
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == b"first\n"
+        process.stdout.close()
+        process.stdin.close()
+        return process.stderr.read(), process.wait()
+
+
+def test_a_command_that_is_read_without_typer_ends_quietly_when_its_output_is_not_read() -> None:
+    assert unread(PRINTER) == (b"", FAILURE)
 
 
 def test_a_job_continues_when_its_output_is_not_read() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", TALKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as talker:
-        assert talker.stdin is not None and talker.stdout is not None and talker.stderr is not None
-        assert talker.stdout.readline() == b"first\n"
-        talker.stdout.close()
-        talker.stdin.close()
-        assert talker.stderr.read() == b"went on\n"
-        assert talker.wait() == 0
+    assert unread(TALKER) == (b"went on\n", 0)

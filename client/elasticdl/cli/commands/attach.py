@@ -11,7 +11,7 @@ from elasticdl.cli.display.live import JobView
 from elasticdl.cli.display.next_steps import find_next_step
 from elasticdl.cli.display.report import print_end, print_summary
 from elasticdl.cli.jobs.accepted import leaving_lines
-from elasticdl.cli.jobs.handle import POLL_S, JobHandle, first_ended, until_ended
+from elasticdl.cli.jobs.handle import POLL_S, JobHandle, first_ended, until_ended, until_first_ends
 from elasticdl.master.core import State
 from elasticdl.shared.errors import TransientError, UserError
 from elasticdl.shared.process.clock import SystemClock
@@ -97,6 +97,4 @@ async def _show(job: JobHandle, view: JobView) -> None:
                 view.show(monitor.state, monitor.heartbeats, goodput_of(monitor.state.measured, GOODPUT_BATCHES_MIN))
                 await asyncio.sleep(TICK_S)
 
-        for task in await first_ended(monitor.follow(bus.log), monitor.listen(bus), tick()):
-            if not task.cancelled():
-                task.result()
+        await until_first_ends(monitor.follow(bus.log), monitor.listen(bus), tick())

@@ -19,11 +19,11 @@ from elasticdl.cli.display.output import print_json
 from elasticdl.cli.jobs.handle import (
     JobEndedError,
     ReadableJob,
-    first_ended,
     read_bus,
     read_records,
     unless_ended,
     until_ended,
+    until_first_ends,
 )
 from elasticdl.master.core import State
 from elasticdl.shared.bus.ports import LogReader
@@ -150,9 +150,7 @@ async def _follow(job: ReadableJob, show: Callable[[LogRecord], None]) -> str:
 async def _show_running(job: ReadableJob, follower: _Follower) -> None:
     """Show the records of a job until nothing runs it any more. The last ones may be missing: its server ends, too."""
     async with job.open() as bus:
-        for task in await first_ended(follower.show_to(sys.maxsize, bus.log), until_ended(job)):
-            if not task.cancelled():
-                task.result()
+        await until_first_ends(follower.show_to(sys.maxsize, bus.log), until_ended(job))
 
 
 class _Follower:

@@ -206,6 +206,13 @@ async def first_ended(*coroutines: Coroutine[Any, Any, object]) -> list[asyncio.
     return tasks
 
 
+async def until_first_ends(*coroutines: Coroutine[Any, Any, object]) -> None:
+    """Run coroutines until the first one ends, and cancel the others; raises what one of them has raised."""
+    for task in await first_ended(*coroutines):
+        if not task.cancelled():
+            task.result()
+
+
 async def unless_ended(job: ReadableJob, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Work with the bus of a job. The server of a running job can end with it; a request would be retried for minutes.
 

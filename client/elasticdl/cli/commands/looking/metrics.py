@@ -9,7 +9,7 @@ from functools import partial
 from typing import cast
 
 from elasticdl.cli.display.consoles import plain_console
-from elasticdl.cli.jobs.handle import POLL_S, ReadableJob, first_ended, read_bus, unless_ended, until_ended
+from elasticdl.cli.jobs.handle import POLL_S, ReadableJob, read_bus, unless_ended, until_ended, until_first_ends
 from elasticdl.master.core import State
 from elasticdl.shared.bus.ports import Bus, JobReader
 from elasticdl.shared.errors import TransientError, UserError
@@ -83,9 +83,7 @@ class Exporter:
     async def _follow_running(self, bus: JobReader) -> None:
         """Until the job has ended, or its log can't be read any more: then the error is raised."""
         ending = until_ended(self._job, poll_s=ENDED_POLL_S)
-        for task in await first_ended(self._follow(bus), self._listen(bus), ending):
-            if not task.cancelled():
-                task.result()
+        await until_first_ends(self._follow(bus), self._listen(bus), ending)
 
     async def _records(self, bus: JobReader) -> AsyncIterator[LogRecord]:
         """The further records, once each is counted."""
